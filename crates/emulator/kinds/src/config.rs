@@ -18,7 +18,7 @@ pub struct ClusterConfig {
 }
 
 /// The default range of node ports.
-pub const DEFAULT_NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
+pub(crate) const DEFAULT_NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
 impl ClusterConfig {
     /// These ranges, with the default node ports and gates.
@@ -83,7 +83,7 @@ impl ServiceCidrs {
     }
 
     /// The default family of Services.
-    pub fn primary_family(self) -> Family {
+    pub(crate) fn primary_family(self) -> Family {
         self.primary.family()
     }
 

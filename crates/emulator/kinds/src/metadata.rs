@@ -78,13 +78,13 @@ pub fn prepare_update(new: &mut Value, old: &Value) {
 }
 
 /// Raises `metadata.generation` by one.
-pub fn bump_generation(object: &mut Value) {
+pub(crate) fn bump_generation(object: &mut Value) {
     let now = json::int(object, &["metadata", "generation"]).unwrap_or_default();
     *json::make(object, &["metadata", "generation"]) = json!(now.saturating_add(1));
 }
 
 /// Marks an object as terminating, and moves the generation of kinds that have one.
-pub fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i64) {
+pub(crate) fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i64) {
     *json::make(object, &["metadata", "deletionTimestamp"]) = json!(timestamp);
     *json::make(object, &["metadata", "deletionGracePeriodSeconds"]) = json!(grace_period_seconds);
     if json::int(object, &["metadata", "generation"]).is_some_and(|generation| generation > 0) {

@@ -165,12 +165,12 @@ impl Registry {
     }
 
     /// Whether a version of a group is served.
-    pub fn has_version(&self, group: &str, version: &str) -> bool {
+    pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
         self.in_version(group, version).next().is_some()
     }
 
     /// The resources of one group version, in the order of discovery.
-    pub fn of_version<'a, 'b>(
+    pub(crate) fn of_version<'a, 'b>(
         &'a self,
         group: &'b str,
         version: &'b str,

@@ -16,7 +16,7 @@ use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use super::{Namespace, NetError, netlink};
 
 /// A MAC address.
-pub type Mac = [u8; 6];
+pub(crate) type Mac = [u8; 6];
 
 fn request<T: Send>(
     namespace: &Namespace,

@@ -8,7 +8,7 @@
 pub mod apply;
 pub mod builtin;
 pub mod decode;
-pub mod field_error;
+pub(crate) mod field_error;
 pub mod names;
 pub mod patch;
 pub mod schema;

@@ -22,7 +22,7 @@ use crate::update::StateUpdater;
 const BATCHES: usize = 16;
 
 /// Called with the addresses that the server listens on.
-pub type OnListening = Box<dyn FnOnce(&[SocketAddr]) + Send>;
+pub(crate) type OnListening = Box<dyn FnOnce(&[SocketAddr]) + Send>;
 
 /// What the server needs from the process.
 pub struct Deps {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_tells_its_service_port() {
+    fn map_names_contain_the_service_port() {
         let service = ServiceKey::new("local", "web");
         let key = ServicePortKey { service, port: "http".into(), protocol: Protocol::Tcp };
         let port = port_name(&key);

@@ -381,7 +381,7 @@ pub fn static_chains(config: &Config) -> Vec<Chain> {
 }
 
 /// The name of the chain for addresses with `externalTrafficPolicy: Local`.
-pub fn external_local_chain(near: SetId) -> &'static str {
+pub(crate) fn external_local_chain(near: SetId) -> &'static str {
     if near == SetId::NodeportsNear {
         "nodeports-external-local"
     } else {
@@ -395,7 +395,7 @@ fn services(config: &Config) -> Chain {
     let outside = match (&config.masquerade, &config.local) {
         (Masquerade::All, _) => Some((Vec::new(), "masquerade all")),
         (Masquerade::FromOutside, Some(local)) => {
-            Some((from_local(local, CmpOp::Neq), "masquerade what comes from outside"))
+            Some((from_local(local, CmpOp::Neq), "masquerade traffic from outside"))
         }
         (Masquerade::FromOutside, None) => None,
     };
@@ -501,7 +501,7 @@ fn refuse_cluster_ips(config: &Config) -> Chain {
     let family = config.family();
     let mut invalid = Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match);
     invalid.push(Expr::Reject(family));
-    let comment = Some(Name::from("a port that the Service has not"));
+    let comment = Some(Name::from("a port without a Service"));
     let mut rules = vec![Rule { exprs: invalid, comment }];
     for range in config.service_cidrs.iter().filter(|range| range.family() == family) {
         let mut exprs = in_cidr(Side::Destination, *range, CmpOp::Eq);

@@ -79,7 +79,7 @@ impl Changes {
     }
 
     /// Whether chains or sets change.
-    pub fn touches_rules(&self) -> bool {
+    pub(crate) fn touches_rules(&self) -> bool {
         !self.before.is_empty() || !self.after.is_empty()
     }
 

@@ -106,17 +106,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_group_or_none_is_even() {
+    fn one_group_or_no_group_is_drawn_evenly() {
         assert_eq!(Draw::by_weight(&[]), Draw::Even(0));
         assert_eq!(Draw::by_weight(&[(7, 3)]), Draw::Even(7));
     }
 
     #[test]
-    fn the_heaviest_group_is_asked_first_wherever_its_slots_are() {
+    fn the_heaviest_group_is_drawn_first() {
         let group = |first, slots, chance| Group { first, slots, chance };
         let expected = [
             group(5, 3, 600_000_000),
-            // Three of the remaining four.
+            // 30 of the remaining 40.
             group(0, 5, 750_000_000),
             group(8, 1, WHOLE),
         ];
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn even_the_lightest_group_is_reached() {
+    fn every_group_gets_a_share() {
         for groups in [[(1, u64::from(u32::MAX)), (1, 1)], [(1, 1), (1, 0)], [(1, 0), (1, 0)]] {
             let shares = Draw::by_weight(&groups).shares();
             assert!(shares.iter().all(|share| *share > 0.0), "{groups:?}: {shares:?}");

@@ -11,7 +11,7 @@ use crate::layout::{SetId, key_of, protocol_number};
 use crate::object::{Bytes, Data, Element, Verdict};
 
 /// An element and its set.
-pub type Placed = (SetId, Element);
+pub(crate) type Placed = (SetId, Element);
 
 /// Maximum length of a comment that nft shows.
 const COMMENT: usize = 127;
@@ -74,7 +74,7 @@ pub fn place(
 }
 
 /// Only the chains that the elements of a frontend refer to.
-pub fn chains_of(frontend: &Frontend, entry: &Entry, chains: &mut Vec<OnDemand>) {
+pub(crate) fn chains_of(frontend: &Frontend, entry: &Entry, chains: &mut Vec<OnDemand>) {
     Placer::new(frontend, entry, &mut Vec::new(), chains, Wanted::No).run();
 }
 
@@ -210,13 +210,13 @@ impl<'a> Placer<'a> {
 }
 
 /// The element that refuses other ports of a cluster IP.
-pub fn place_cluster_ip(address: IpAddr) -> Placed {
+pub(crate) fn place_cluster_ip(address: IpAddr) -> Placed {
     let key = Bytes::EMPTY.address(address);
     (SetId::ClusterIps, Element { key, end: None, data: Data::None, comment: None })
 }
 
 /// The element that masquerades an endpoint's connections to itself.
-pub fn place_hairpin(endpoint: EndpointKey, protocol: Protocol) -> Placed {
+pub(crate) fn place_hairpin(endpoint: EndpointKey, protocol: Protocol) -> Placed {
     let key = Bytes::EMPTY.address(endpoint.ip).address(endpoint.ip);
     let key = key.protocol(protocol_number(protocol)).port(endpoint.port);
     (SetId::Hairpin, Element { key, end: None, data: Data::None, comment: None })

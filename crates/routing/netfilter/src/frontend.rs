@@ -121,7 +121,7 @@ pub enum Refusal {
 
 impl Entry {
     /// Its slots with session affinity, by the endpoints that they contain.
-    pub fn sticky_slots(&self) -> impl Iterator<Item = (Reach, &Slots)> {
+    pub(crate) fn sticky_slots(&self) -> impl Iterator<Item = (Reach, &Slots)> {
         let own = self.affinity.as_ref().map(|affinity| (affinity.reach, &self.endpoints));
         let local = match &self.path {
             Path::LocalOnly(slots) if own.is_some() => Some((Reach::Local, slots)),
@@ -152,7 +152,7 @@ pub struct Program {
 }
 
 /// Merges ranges into disjoint intervals: the kernel refuses overlapping intervals.
-pub fn merge_ranges(cidrs: impl IntoIterator<Item = Cidr>) -> Vec<(IpAddr, IpAddr)> {
+pub(crate) fn merge_ranges(cidrs: impl IntoIterator<Item = Cidr>) -> Vec<(IpAddr, IpAddr)> {
     let mut ranges: Vec<(IpAddr, IpAddr)> =
         cidrs.into_iter().map(|cidr| (cidr.first(), cidr.last())).collect();
     ranges.sort_unstable();

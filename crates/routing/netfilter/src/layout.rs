@@ -20,7 +20,7 @@ use crate::object::{Bytes, Field, Set, SetData, SetKind};
 
 /// Maximum number of slots with a separate set. Each set costs one lookup for a connection to a
 /// cluster IP with more slots.
-pub const MOST_COUNTED: u8 = 16;
+pub(crate) const MOST_COUNTED: u8 = 16;
 
 const COUNTED: [&str; MOST_COUNTED as usize] = [
     "services-1",
@@ -167,15 +167,15 @@ impl SetId {
 
     fn comment(self) -> &'static str {
         match self {
-            Self::Counted(_) => "cluster IPs with so many slots",
-            Self::Services => "where connections to other Service addresses go",
-            Self::ServicesNear => "external policy Local: where clients on this node go",
-            Self::ServicesLocal => "external policy Local: where all others go",
+            Self::Counted(_) => "cluster IPs, by number of slots",
+            Self::Services => "chains of the other Service addresses",
+            Self::ServicesNear => "external policy Local: chains for clients on this node",
+            Self::ServicesLocal => "external policy Local: chains for other clients",
             Self::Endpoints => "the endpoint in each slot",
             Self::EndpointsLocal => "the endpoint on this node in each slot",
-            Self::Nodeports => "where a connection to a node port goes",
-            Self::NodeportsNear => "external policy Local: where clients on this node go",
-            Self::NodeportsLocal => "external policy Local: where all others go",
+            Self::Nodeports => "chains of the node ports",
+            Self::NodeportsNear => "external policy Local: chains for clients on this node",
+            Self::NodeportsLocal => "external policy Local: chains for other clients",
             Self::NodeportEndpoints => "the endpoint in each slot",
             Self::NodeportEndpointsLocal => "the endpoint on this node in each slot",
             Self::NoEndpoints => "Service addresses without endpoints",
@@ -183,12 +183,12 @@ impl SetId {
             Self::ClusterIps => "cluster IPs; ports without a Service are refused",
             Self::Hairpin => "endpoints that reach themselves through a Service",
             Self::Firewall => "addresses with loadBalancerSourceRanges",
-            Self::FirewallAllowed => "and who may reach them",
+            Self::FirewallAllowed => "sources allowed by loadBalancerSourceRanges",
             Self::StickyServices | Self::StickyNodeports => {
-                "session affinity: where clients without an endpoint go"
+                "session affinity: chains for clients without an endpoint"
             }
             Self::StickyServicesLocal | Self::StickyNodeportsLocal => {
-                "policy Local and session affinity: where clients without an endpoint go"
+                "policy Local and session affinity: chains for clients without an endpoint"
             }
             Self::AffinityServices => "Service addresses with session affinity",
             Self::AffinityNodeports => "node ports with session affinity",
@@ -274,7 +274,7 @@ pub fn key_of(frontend: &Frontend) -> Bytes {
 }
 
 /// The frontend that an element belongs to, if it belongs to exactly one.
-pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
+pub(crate) fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
     match set {
         SetId::Nodeports
         | SetId::NodeportsNear

@@ -321,7 +321,7 @@ pub enum CtKey {
 /// The bit for `new` in `ct state`.
 pub const CT_STATE_NEW: u32 = 8;
 /// The bit for `confirmed` in `ct status`: the first packet of a connection has passed.
-pub const CT_STATUS_CONFIRMED: u32 = 1 << 3;
+pub(crate) const CT_STATUS_CONFIRMED: u32 = 1 << 3;
 /// The bit for `dnat` in `ct status`.
 pub const CT_STATUS_DNAT: u32 = 1 << 5;
 

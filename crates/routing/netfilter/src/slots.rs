@@ -16,7 +16,7 @@ use crate::frontend::Slots;
 const ALIKE: u64 = 1_000;
 
 /// Assigns a slot to each endpoint, and keeps endpoints in their previous slots if possible.
-pub fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
+pub(crate) fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
     let groups = group_by_weight(backends);
     let sizes: Vec<(u32, u64)> = groups.iter().map(Group::size_and_weight).collect();
     let draw = Draw::by_weight(&sizes);
@@ -107,7 +107,7 @@ mod tests {
         weights.iter().enumerate().map(backend).collect()
     }
 
-    /// The same, with one zone for each weight, the heaviest first.
+    /// Backends with one zone for each weight; the zone of the largest weight sorts first.
     fn in_zones(weights: &[u32]) -> Vec<Backend> {
         let zone = |weight: u32| Some(Name::from(format!("zone-{}", 100 - weight)));
         let backends = backends(weights).into_iter();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_right_stays() {
+    fn remaining_endpoints_keep_their_slots() {
         let first = assign_slots(&[], &backends(&[1, 1, 1, 1]));
         let removed: Vec<Backend> = backends(&[1, 1, 1, 1]).into_iter().skip(1).collect();
         let second = assign_slots(&first, &removed);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_grows_moves_one_endpoint_of_each_group_after_it() {
+    fn adding_an_endpoint_moves_one_endpoint_of_each_later_group() {
         let weights = [[9; 100], [3; 100], [1; 100]].concat();
         let mut all = in_zones(&weights);
         let first = assign_slots(&[], &all);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stay_where_they_are_when_another_becomes_the_heaviest() {
+    fn groups_keep_their_slots_when_the_weights_swap() {
         let first = assign_slots(&[], &in_zones(&[[9; 100], [3; 100]].concat()));
         let turned: Vec<Backend> = in_zones(&[[9; 100], [3; 100]].concat())
             .into_iter()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_chosen_can_be_reached() {
+    fn every_endpoint_gets_a_share() {
         let slots = assign_slots(&[], &backends(&[1_000_000, 1]));
         let shares = slots.draw().shares();
         assert!(shares.iter().all(|share| *share > 0.0), "{shares:?}");
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_as_asked_and_slots_as_many_as_endpoints(
+        fn shares_match_the_weights_and_each_endpoint_has_one_slot(
             weights in prop::collection::vec(1u32..1_000_000, 1..60),
         ) {
             let backends = backends(&weights);
@@ -180,14 +180,14 @@ mod tests {
             prop_assert_eq!(slots.len(), backends.len());
             let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
             for (key, share) in slots.iter().zip(slots.draw().shares()) {
-                let asked = backends.iter().find(|backend| backend.key == *key);
-                let asked = f64::from(asked.expect("a slot holds a backend").weight) / total;
-                prop_assert!((share / asked - 1.0).abs() < 0.0011, "{share} is not {asked}");
+                let wanted = backends.iter().find(|backend| backend.key == *key);
+                let wanted = f64::from(wanted.expect("a slot holds a backend").weight) / total;
+                prop_assert!((share / wanted - 1.0).abs() < 0.0011, "{share} is not {wanted}");
             }
         }
 
         #[test]
-        fn the_past_decides_only_the_order(
+        fn previous_slots_affect_only_the_order(
             before in prop::collection::vec(0u32..20, 0..30),
             weights in prop::collection::vec(1u32..5, 0..15),
         ) {

@@ -49,7 +49,7 @@ pub fn prepare_crd_update(new: &mut Value, old: &Value) {
 }
 
 /// Restores the spec.
-pub fn prepare_crd_status_update(new: &mut Value, old: &Value) {
+pub(crate) fn prepare_crd_status_update(new: &mut Value, old: &Value) {
     if let Some(spec) = old.get("spec") {
         *make(new, &["spec"]) = spec.clone();
     }

@@ -23,9 +23,8 @@ pub use conditions::{
     CLEANUP_FINALIZER, accept_names, establish, has_condition, is_established, remove_finalizer,
     terminating,
 };
-pub use defaults::{
-    default_crd, prepare_crd_create, prepare_crd_status_update, prepare_crd_update,
-};
+pub(crate) use defaults::prepare_crd_status_update;
+pub use defaults::{default_crd, prepare_crd_create, prepare_crd_update};
 pub use jsonpath::cell;
 pub use objects::{conform, prepare_create, prepare_update, validate};
 pub use resources::resources_of;

@@ -30,7 +30,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 /// The labels of a node, by its name.
-pub type NodeLabels<'a> = &'a dyn Fn(&str) -> Option<Value>;
+pub(crate) type NodeLabels<'a> = &'a dyn Fn(&str) -> Option<Value>;
 
 /// Sets the status of a new pod and applies admission: tolerations, priority, topology labels.
 pub(crate) fn prepare_create(pod: &mut Value, now: &str, node_labels: NodeLabels<'_>) {

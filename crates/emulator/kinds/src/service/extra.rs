@@ -18,7 +18,7 @@ use crate::names;
 
 /// A field of `core.v1.ServiceSpec` that stock Kubernetes does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExtraField {
+pub(crate) struct ExtraField {
     /// Its JSON name.
     pub name: &'static str,
     /// Its feature gate.
@@ -28,7 +28,7 @@ pub struct ExtraField {
 }
 
 /// All extra fields. The number of `topologyKeys` is that of Kubernetes 1.21.
-pub const EXTRA_FIELDS: [ExtraField; 3] = [
+pub(crate) const EXTRA_FIELDS: [ExtraField; 3] = [
     ExtraField {
         name: "topologyKeys",
         gate: Gate::ServiceTopology,
@@ -47,7 +47,7 @@ pub const EXTRA_FIELDS: [ExtraField; 3] = [
 ];
 
 /// All extra fields in the text form of types, for `Types::with_fields("core.v1.ServiceSpec", …)`.
-pub fn extra_field_lines() -> String {
+pub(crate) fn extra_field_lines() -> String {
     EXTRA_FIELDS.map(|field| field.line).join("\n")
 }
 

@@ -21,7 +21,7 @@ mod warn;
 
 pub use check::{validate_create, validate_status_update, validate_update};
 pub use default::default;
-pub use extra::{EXTRA_FIELDS, ExtraField, extra_field_lines, schema};
+pub use extra::schema;
 pub use prepare::{prepare_create, prepare_update};
 pub use warn::{status_warnings, warnings};
 

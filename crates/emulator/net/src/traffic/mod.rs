@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 
 pub use bulk::connect_many;
 pub use client::{Client, connect};
-pub use sctp::sctp_available;
+use sctp::sctp_available;
 pub use server::Server;
 
 /// A transport protocol.

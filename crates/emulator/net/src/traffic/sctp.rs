@@ -17,7 +17,7 @@ const STATE_COOKIE: u16 = 7;
 const FIXED: usize = 12 + 4 + 16;
 
 /// Whether the kernel has SCTP sockets.
-pub fn sctp_available() -> bool {
+pub(crate) fn sctp_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| Socket::new(Domain::IPV4, Type::STREAM, Some(NUMBER)).is_ok())
 }

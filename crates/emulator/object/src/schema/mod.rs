@@ -245,7 +245,7 @@ impl<'a> Node<'a> {
     }
 
     /// Whether server-side apply owns the object at this position as a whole.
-    pub fn is_atomic_map(self) -> bool {
+    pub(crate) fn is_atomic_map(self) -> bool {
         match self.shape {
             Shape::Struct(id) => self.types.get(*id).atomic,
             Shape::Map(map) => map.atomic,

@@ -86,7 +86,7 @@ impl Writer {
     }
 
     /// Sets more flags of the closed message that starts at `at`.
-    pub fn add_flags(&mut self, at: usize, flags: u16) {
+    pub(crate) fn add_flags(&mut self, at: usize, flags: u16) {
         let place = &mut self.bytes[at + 6..at + 8];
         let flags = flags | u16::from_ne_bytes([place[0], place[1]]);
         place.copy_from_slice(&flags.to_ne_bytes());
@@ -132,7 +132,7 @@ impl Writer {
     }
 
     /// Writes a 64-bit number, big-endian.
-    pub fn be64(&mut self, kind: u16, number: u64) {
+    pub(crate) fn be64(&mut self, kind: u16, number: u64) {
         self.put(kind, &number.to_be_bytes());
     }
 
@@ -160,7 +160,7 @@ impl Writer {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// A truncated message.
-    #[error("a netlink message says that it has {said} bytes, and {have} are there")]
+    #[error("a netlink message has the length {said}, but only {have} bytes are present")]
     Message {
         /// Length in its header.
         said: usize,
@@ -168,7 +168,7 @@ pub enum DecodeError {
         have: usize,
     },
     /// A truncated attribute.
-    #[error("netlink attribute {kind} says that it has {said} bytes, and {have} are there")]
+    #[error("netlink attribute {kind} has the length {said}, but only {have} bytes are present")]
     Attribute {
         /// Its type.
         kind: u16,
@@ -206,13 +206,13 @@ pub enum DecodeError {
     /// A longer value than nearhop ever writes.
     #[error(
         "an element holds {0} bytes where nearhop writes 40 at most: \
-         another program changed the table; it must be written anew"
+         another program changed the table; the proxy must rewrite it"
     )]
     TooLong(usize),
     /// A verdict that nearhop never writes.
     #[error(
         "an element has verdict {0}, which nearhop never writes: \
-         another program changed the table; it must be written anew"
+         another program changed the table; the proxy must rewrite it"
     )]
     Verdict(i32),
 }
@@ -238,12 +238,12 @@ impl<'a> Attr<'a> {
     }
 
     /// Reads a 64-bit number, big-endian.
-    pub fn be64(self) -> Result<u64, DecodeError> {
+    pub(crate) fn be64(self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_be_bytes)
     }
 
     /// Reads a 32-bit number in the machine's byte order.
-    pub fn ne32(self) -> Result<u32, DecodeError> {
+    pub(crate) fn ne32(self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_ne_bytes)
     }
 
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn attributes_are_padded_and_their_length_is_not() {
+    fn attribute_lengths_do_not_include_padding() {
         let mut w = Writer::default();
         w.text(3, "abc");
         w.nest(4, |w| {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_too_long_for_the_kernel_stays_too_long() {
+    fn overlong_text_is_cut_to_the_longest_attribute() {
         let mut w = Writer::default();
         w.text(1, &"x".repeat(100_000));
         let bytes = w.finish();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_are_refused_once() {
+    fn invalid_lengths_are_reported_once() {
         for said in [0_u16, 1, 3, 9, u16::MAX] {
             let bytes = [said.to_ne_bytes(), [1, 0], [0, 0], [0, 0]].concat();
             let mut attrs = Attrs::new(&bytes);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_another_size_are_refused() {
+    fn numbers_of_the_wrong_size_are_refused() {
         let attr = Attr { kind: 9, bytes: &[1, 2, 3] };
         assert_eq!(attr.be32(), Err(DecodeError::Size { kind: 9, have: 3, want: 4 }));
         assert_eq!(attr.be64(), Err(DecodeError::Size { kind: 9, have: 3, want: 8 }));
@@ -355,7 +355,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(parts in prop::collection::vec(
+        fn attributes_round_trip(parts in prop::collection::vec(
             (1_u16..0x3fff, prop::collection::vec(any::<u8>(), 0..40)), 0..20,
         )) {
             let mut w = Writer::default();
@@ -368,7 +368,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_any_bytes_terminates(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(Attrs::new(&bytes).count() <= bytes.len() / HEADER);
         }
     }

@@ -57,7 +57,7 @@ struct Place {
 
 /// The part of a change that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Culprit {
+pub enum RefusedPart {
     /// A rule, by its index in the chain.
     Rule(usize),
     /// An expression of a rule.
@@ -89,7 +89,7 @@ impl Encoded {
     }
 
     /// The part that the kernel refused, by the offset in the message that it reports.
-    pub fn culprit(&self, seq: u32, offset: Option<usize>) -> Option<Culprit> {
+    pub fn refused_part(&self, seq: u32, offset: Option<usize>) -> Option<RefusedPart> {
         let place = self.place_of(seq)?;
         let (kind, attrs) = self.attrs_at(place.at)?;
         let offset = offset.and_then(|offset| offset.checked_sub(BEFORE_ATTRS));
@@ -97,12 +97,15 @@ impl Encoded {
             message::NEW_RULE => {
                 let rule = place.before;
                 let name = offset.and_then(|offset| expression_at(attrs, offset));
-                Some(name.map_or(Culprit::Rule(rule), |name| Culprit::Expression { rule, name }))
+                Some(match name {
+                    Some(name) => RefusedPart::Expression { rule, name },
+                    None => RefusedPart::Rule(rule),
+                })
             }
             message::NEW_ELEMENT | message::DELETE_ELEMENT => {
                 let (_, list, inside) = find(attrs, offset?, element::LIST_ELEMENTS)?;
                 let (index, _, _) = find(list.bytes, inside, list::ITEM)?;
-                Some(Culprit::Element(place.before + index))
+                Some(RefusedPart::Element(place.before + index))
             }
             _ => None,
         }

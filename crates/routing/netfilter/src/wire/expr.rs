@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_are_numbered_as_nft_does() {
+    fn register_numbers_match_nft() {
         let numbers: Vec<u32> = (0..16).map(|index| register(Reg(index))).collect();
         assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3, 17, 18, 19, 4, 21, 22, 23]);
     }

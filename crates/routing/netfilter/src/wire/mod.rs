@@ -20,6 +20,6 @@ pub use dump::{
     DumpedChain, DumpedElement, DumpedHook, DumpedRule, DumpedSet, DumpedTable, Names,
     decode_chain, decode_elements, decode_rule, decode_set, decode_table,
 };
-pub use encode::{Culprit, Encoded, encode_batch, encode_check, encode_owned};
+pub use encode::{Encoded, RefusedPart, encode_batch, encode_check, encode_owned};
 pub use news::{Author, News, decode_news};
 pub use request::{Request, encode_request};

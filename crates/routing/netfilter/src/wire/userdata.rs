@@ -215,7 +215,7 @@ mod tests {
         00006040000000007026300";
 
     #[test]
-    fn a_map_of_slots_says_what_nft_says() {
+    fn userdata_of_a_slot_map_matches_nft() {
         let of = |family, comment| {
             let address = Field::Address(family);
             let key = [address, Field::Protocol, Field::Port, Field::Slot];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_field_says_its_byte_order() {
+    fn userdata_of_a_single_field_has_its_byte_order() {
         let of = |key, data| hex(&set_userdata(&set(&[key], data, None)));
         assert_eq!(of(Field::Address(Family::Ipv4), SetData::None), "000402000000");
         let verdict = "000401000000010400000000031a00041700000001120004010000000104020000\
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_cut_to_what_nft_reads_again() {
+    fn comments_are_truncated_and_cleaned_for_nft() {
         let cut = |comment: &str| {
             let mut w = Writer::default();
             write_comment(&mut w, 6, comment);
@@ -255,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn a_set_never_says_more_than_the_kernel_keeps() {
-        let long = "much to say ".repeat(50);
+    fn userdata_of_a_set_fits_the_kernel_limit() {
+        let long = "long comment ".repeat(50);
         for count in 1..40 {
             for field in [Field::Port, Field::Slot, Field::Address(Family::Ipv6)] {
                 let key = vec![field; count];
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_user_data_has_no_comment() {
+    fn invalid_userdata_has_no_comment() {
         for bytes in [&[][..], &[0], &[0, 5, b'a'], &[1, 200, 0, 1, b'a'], &[0, 2, 0xff, 0]] {
             assert_eq!(comment_in(bytes, COMMENT), None, "{bytes:?}");
         }

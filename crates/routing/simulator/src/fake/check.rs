@@ -155,7 +155,7 @@ fn check_expr(table: &Table, state: &TableState, expr: &Expr) -> Result<(), (Cod
             Err((Code::NotSupported, "dnat to the other family".into()))
         }
         Expr::Verdict(verdict) => check_verdict(&state.chains, verdict)
-            .map_err(|code| (code, format!("no way to {verdict:?}"))),
+            .map_err(|code| (code, format!("invalid verdict {verdict:?}"))),
         _ => Ok(()),
     }
 }
@@ -172,7 +172,7 @@ fn registers(first: Reg, len: usize) -> Result<(), (Code, String)> {
 
 fn find<'a>(state: &'a TableState, set: &Name) -> Result<&'a Set, (Code, String)> {
     let found = state.sets.get(set).map(|state| &state.set);
-    found.ok_or_else(|| (Code::NotFound, format!("set {set} is not there")))
+    found.ok_or_else(|| (Code::NotFound, format!("set {set} does not exist")))
 }
 
 fn check_lookup(

@@ -24,37 +24,11 @@ pub enum Code {
     HookDiffers,
     /// Jumps between chains form a loop or are too deep. Kernels differ here too.
     Loop,
-    /// The socket buffer is too small for the batch. Only if a test injects it.
-    NoBuffers,
     /// The kernel is out of memory. Only if a test injects it.
     NoMemory,
-    /// The operation is not permitted. Only if a test injects it.
-    NotPermitted,
 }
 
 impl Code {
-    /// The error numbers with which kernels report it.
-    pub fn errnos(self) -> &'static [i32] {
-        match self {
-            Self::NotFound => &[2],
-            Self::Exists => &[17],
-            Self::Busy => &[16],
-            Self::Invalid => &[22],
-            Self::Range => &[34],
-            Self::NotSupported => &[95],
-            Self::HookDiffers => &[95, 17],
-            Self::Loop => &[31, 40],
-            Self::NoBuffers => &[105],
-            Self::NoMemory => &[12],
-            Self::NotPermitted => &[1],
-        }
-    }
-
-    /// Whether a kernel may report this code with an error number.
-    pub fn is_errno(self, errno: i32) -> bool {
-        self.errnos().contains(&errno)
-    }
-
     /// The name of the error number.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,9 +40,7 @@ impl Code {
             Self::NotSupported => "EOPNOTSUPP",
             Self::HookDiffers => "EOPNOTSUPP or EEXIST",
             Self::Loop => "EMLINK or ELOOP",
-            Self::NoBuffers => "ENOBUFS",
             Self::NoMemory => "ENOMEM",
-            Self::NotPermitted => "EPERM",
         }
     }
 }

@@ -12,7 +12,7 @@ mod code;
 mod run;
 mod validate;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use nearhop_core::Name;
 
@@ -29,7 +29,6 @@ pub use code::{Code, FakeError};
 pub struct Fake {
     tables: BTreeMap<Table, TableState>,
     generation: u64,
-    refuse_next: VecDeque<Code>,
     refuse_elements: BTreeSet<(Name, Bytes)>,
 }
 
@@ -88,10 +87,6 @@ impl Fake {
 
     /// Applies all changes of a batch, or none and returns the error.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), FakeError> {
-        if let Some(code) = self.refuse_next.pop_front() {
-            let about = format!("batch for {}", label(&batch.table));
-            return Err(FakeError { op: None, code, about });
-        }
         if self.run(batch)? {
             self.generation += 1;
         }
@@ -130,11 +125,6 @@ impl Fake {
 
     pub(crate) fn states(&self) -> impl Iterator<Item = (&Table, &TableState)> {
         self.tables.iter()
-    }
-
-    /// Refuses the next batch as a whole. Two calls refuse the next two.
-    pub fn refuse_once(&mut self, code: Code) {
-        self.refuse_next.push_back(code);
     }
 
     /// Refuses every batch that adds this key to a set of this name, with [`Code::NoMemory`],

@@ -174,7 +174,7 @@ fn put<K: Ord, V>(map: &mut std::collections::BTreeMap<K, V>, key: K, value: Opt
 }
 
 fn missing(what: &str, name: &str) -> Refusal {
-    Refusal::new(Code::NotFound, format!("{what} {name} is not there"))
+    Refusal::new(Code::NotFound, format!("{what} {name} does not exist"))
 }
 
 fn about_element(code: Code, verb: &str, set: &Name, element: &Element) -> Refusal {
@@ -187,7 +187,7 @@ impl TableState {
             let there = &there.set;
             // The kernel does not compare comments.
             let same = (&there.key, &there.data, there.kind) == (&set.key, &set.data, set.kind);
-            let about = || format!("set {} is there with another definition", set.name);
+            let about = || format!("set {} exists with another definition", set.name);
             return if same { Ok(()) } else { Err(Refusal::new(Code::Exists, about())) };
         }
         if set.key.is_empty() || set.data == SetData::Value(Vec::new()) {
@@ -213,7 +213,7 @@ impl TableState {
         match self.chains.get(&chain.name) {
             Some(there) => {
                 if chain.hook.is_some() && chain.hook != there.hook {
-                    let about = format!("chain {} hangs elsewhere", chain.name);
+                    let about = format!("chain {} is attached to another hook", chain.name);
                     let regular = there.hook.is_none();
                     let code = if regular { Code::Exists } else { Code::HookDiffers };
                     return Err(Refusal::new(code, about));

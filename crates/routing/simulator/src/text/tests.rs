@@ -62,7 +62,7 @@ fn update(timeout_ms: u64) -> Vec<Expr> {
 }
 
 #[test]
-fn the_lines_of_the_layout() {
+fn rules_of_the_layout_print_like_nft() {
     let eq_tcp = || is(MetaKey::L4Proto, CmpOp::Eq, &[TCP]);
     let hit = |set: &str| lookup(set, Hit::Load(Reg(0)));
     let ports = |to| [meta(MetaKey::L4Proto, to), dport(to + 1)].concat();
@@ -174,7 +174,7 @@ fn the_lines_of_the_layout() {
 }
 
 #[test]
-fn other_spellings_of_comparisons() {
+fn other_comparisons_print_like_nft() {
     let mark = |op, with: u32| is(MetaKey::Mark, op, &with.to_ne_bytes());
     let mark_is = |mask, op, with: u32| {
         [meta(MetaKey::Mark, 0), bitwise(mask, 0), cmp(op, &with.to_ne_bytes())].concat()
@@ -228,7 +228,7 @@ fn twenty() -> [u8; 16] {
 }
 
 #[test]
-fn ipv6_addresses_take_four_registers() {
+fn ipv6_rules_print_like_nft() {
     let key = [network(24, 16), meta(MetaKey::L4Proto, 4), dport(5), random(7, 6)].concat();
     let to = vec![Expr::Dnat { family: Family::Ipv6, address: Reg(0), port: Reg(4) }];
     assert_eq!(
@@ -242,7 +242,7 @@ fn ipv6_addresses_take_four_registers() {
 }
 
 #[test]
-fn times_are_written_in_units() {
+fn timeouts_are_printed_with_units() {
     for (milliseconds, expected) in
         [(10_000, "10s"), (10_800_000, "3h"), (90_000, "1m30s"), (93_784_005, "1d2h3m4s5ms")]
     {
@@ -251,7 +251,7 @@ fn times_are_written_in_units() {
 }
 
 #[test]
-fn what_nft_has_no_words_for_is_shown_all_the_same() {
+fn expressions_without_nft_syntax_are_printed() {
     let odd = Expr::Payload { base: Base::Network, offset: 8, len: 1, to: Reg(0) };
     assert_eq!(v4([vec![odd], cmp(CmpOp::Eq, &[64])]), "@nh,64,8 0x40");
     assert_eq!(v4([cmp(CmpOp::Eq, &[1, 2])]), "reg 0 0x0102");
@@ -306,7 +306,7 @@ fn sets_and_maps_are_typed_by_their_fields() {
 }
 
 #[test]
-fn plain_ipv4_addresses_come_two_to_a_line() {
+fn ipv4_elements_are_printed_two_per_line() {
     let addresses = ["10.0.0.9", "10.0.0.1", "9.9.9.9"];
     let elements = addresses.map(|one| element(Bytes::EMPTY.address(ip(one)), Data::None));
     assert_eq!(
@@ -323,7 +323,7 @@ fn plain_ipv4_addresses_come_two_to_a_line() {
 }
 
 #[test]
-fn ranges_are_prefixes_where_they_can_be() {
+fn ranges_are_printed_as_prefixes_if_possible() {
     let key = Bytes::EMPTY.address(ip("10.0.0.1"));
     let ranges = Set { kind: SetKind::Interval, ..set("ranges", &[V4, Field::Port, V4]) };
     let between = |ports: (u16, u16), first: &str, last: &str| {
@@ -341,7 +341,7 @@ fn ranges_are_prefixes_where_they_can_be() {
 }
 
 #[test]
-fn priorities_have_names_where_nft_has_them() {
+fn priorities_are_printed_with_the_names_of_nft() {
     let at = |point, priority| super::hook(Hook { kind: ChainKind::Filter, point, priority });
     let lines = [
         (HookPoint::Prerouting, -100, "prerouting priority dstnat"),
@@ -362,7 +362,7 @@ fn priorities_have_names_where_nft_has_them() {
 }
 
 #[test]
-fn a_table_is_its_sets_and_chains_by_name() {
+fn tables_are_printed_with_sets_and_chains_sorted_by_name() {
     let mut fake = Fake::new();
     let post = base(
         "post",

@@ -108,13 +108,13 @@ pub enum Fault {
         len: u32,
     },
     /// The set does not exist in this table.
-    #[error("set {0} is not there")]
+    #[error("set {0} does not exist")]
     NoSuchSet(Name),
     /// The chain does not exist in this table.
-    #[error("chain {0} is not there")]
+    #[error("chain {0} does not exist")]
     NoSuchChain(Name),
     /// A lookup needs data that the set does not have.
-    #[error("set {0} does not hold what the rule wants of it")]
+    #[error("set {0} does not have the type that the rule needs")]
     WrongData(Name),
     /// The expression is not allowed in this hook.
     #[error("{0} is not possible in this hook")]

@@ -34,7 +34,7 @@ pub struct Host {
 
 impl Host {
     /// Whether an address belongs to this machine.
-    pub fn is_local(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_local(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.node_addresses.contains(&address)
     }
 

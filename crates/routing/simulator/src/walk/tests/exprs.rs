@@ -9,7 +9,7 @@ fn matches(exprs: Vec<Expr>, packet: &Packet) -> bool {
 }
 
 #[test]
-fn every_outcome_multiplies_throws_that_follow_each_other() {
+fn every_outcome_multiplies_consecutive_probabilities() {
     let one_in = |modulus| [random(modulus, 0), cmp(CmpOp::Eq, &0u32.to_ne_bytes())].concat();
     let rules = vec![
         rule([one_in(2), one_in(5), drop_it()]),
@@ -23,7 +23,7 @@ fn every_outcome_multiplies_throws_that_follow_each_other() {
 }
 
 #[test]
-fn every_outcome_knows_a_chance_in_a_billion_without_trying_a_billion() {
+fn every_outcome_computes_small_probabilities_exactly() {
     let rules = vec![
         rule([vec![Expr::Chance { part: 250_000_001, whole: 1_000_000_000 }], drop_it()]),
         rule([vec![Expr::Chance { part: 0, whole: 10 }], drop_it()]),
@@ -37,11 +37,11 @@ fn every_outcome_knows_a_chance_in_a_billion_without_trying_a_billion() {
 }
 
 #[test]
-fn a_chance_is_less_than_and_a_random_number_has_an_offset() {
+fn chance_compares_with_less_than_and_random_adds_its_offset() {
     let chance = rule([vec![Expr::Chance { part: 3, whole: 10 }], drop_it()]);
     let fake = load(vec![filter(HookPoint::Prerouting, 0, vec![chance])]);
     let to = packet("10.2.0.9:1", "10.2.0.1:2");
-    let ends = |thrown| walk(&fake, &to, &here(), &mut |_| thrown).unwrap().outcome;
+    let ends = |random| walk(&fake, &to, &here(), &mut |_| random).unwrap().outcome;
     assert_eq!(ends(2), Outcome::Dropped);
     assert_ne!(ends(3), Outcome::Dropped);
     let random = Expr::Random { modulus: 5, offset: 70, to: Reg(0) };
@@ -53,7 +53,7 @@ fn a_chance_is_less_than_and_a_random_number_has_an_offset() {
 }
 
 #[test]
-fn a_range_holds_field_by_field() {
+fn ranges_are_compared_field_by_field() {
     // As one number, (1, 250) is between (1, 100) and (2, 200), but not field by field.
     let ranges = Set { kind: SetKind::Interval, ..set("ranges", &[V4, Field::Port]) };
     let key = |address: &str, port| Bytes::EMPTY.address(ip(address)).port(port);
@@ -74,7 +74,7 @@ fn a_range_holds_field_by_field() {
 }
 
 #[test]
-fn a_jump_comes_back_and_a_goto_does_not() {
+fn a_jump_returns_and_a_goto_does_not() {
     let jump = |chain: &str| verdict(Verdict::Jump(chain.into()));
     let ops = |way: Vec<Expr>| {
         let after = rule([drop_it()]);
@@ -98,7 +98,7 @@ fn a_jump_comes_back_and_a_goto_does_not() {
 }
 
 #[test]
-fn fib_knows_this_machines_addresses() {
+fn fib_finds_local_addresses() {
     let local = |address, op| [fib(address, 0), cmp(op, &FIB_LOCAL.to_ne_bytes())].concat();
     let to_node = packet("10.2.0.9:1", "192.168.0.1:2");
     let to_pod = packet("10.2.0.9:1", "10.2.0.1:2");
@@ -111,7 +111,7 @@ fn fib_knows_this_machines_addresses() {
 }
 
 #[test]
-fn an_interface_is_compared_whole_or_by_its_beginning() {
+fn interfaces_are_compared_by_name_or_prefix() {
     let on = |iif: &str| Packet { iif: iif.into(), ..packet("10.2.0.9:1", "10.2.0.1:2") };
     let name = |with: &[u8]| [meta(MetaKey::IifName, 0), cmp(CmpOp::Eq, with)].concat();
     let whole = b"br0\0\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -122,7 +122,7 @@ fn an_interface_is_compared_whole_or_by_its_beginning() {
 }
 
 #[test]
-fn payload_reads_what_is_where_in_the_headers() {
+fn payload_reads_header_fields_by_offset() {
     let packet = packet("10.2.0.9:4000", "10.2.0.1:80");
     let bytes = |base, offset, len, with: &[u8]| {
         vec![
@@ -142,7 +142,7 @@ fn payload_reads_what_is_where_in_the_headers() {
 }
 
 #[test]
-fn bitwise_masks_first_and_then_flips() {
+fn bitwise_applies_the_mask_before_xor() {
     let mark = |mark| Packet { mark, ..packet("10.2.0.9:1", "10.2.0.1:2") };
     let gives = |result: u32| {
         let with = result.to_ne_bytes();
@@ -153,7 +153,7 @@ fn bitwise_masks_first_and_then_flips() {
 }
 
 #[test]
-fn ipv6_is_the_same_with_longer_addresses() {
+fn ipv6_packets_are_translated() {
     let six = Table { family: Family::Ipv6, name: "t".into() };
     let daddr6 = Expr::Payload { base: Base::Network, offset: 24, len: 16, to: Reg(0) };
     let key = || [vec![daddr6.clone()], meta(MetaKey::L4Proto, 4), dport(5), random(2, 6)].concat();
@@ -183,7 +183,7 @@ fn ipv6_is_the_same_with_longer_addresses() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_walked_is_named() {
+fn errors_name_the_rule() {
     let fails = |exprs: Vec<Expr>| {
         let rules = vec![rule([]), rule([exprs])];
         let fake = load(vec![filter(HookPoint::Prerouting, 0, rules)]);
@@ -203,7 +203,7 @@ fn a_rule_that_cannot_be_walked_is_named() {
 }
 
 #[test]
-fn registers_do_not_outlive_their_rule() {
+fn registers_are_reset_for_each_rule() {
     let rules = vec![rule([daddr(0)]), rule([cmp(CmpOp::Eq, &[10]), drop_it()])];
     let fake = load(vec![filter(HookPoint::Prerouting, 0, rules)]);
     let error = go_through(&fake, &packet("10.2.0.9:1", "10.2.0.1:2")).unwrap_err();

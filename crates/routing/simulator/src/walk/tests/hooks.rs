@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_local_process_is_translated_in_output() {
+fn packets_of_local_processes_are_translated_in_output() {
     let fake = with(vec![]);
     let sent = packet("192.168.0.1:4000", "10.0.0.1:80");
     let walk = go_through(&fake, &sent).unwrap();
@@ -29,7 +29,7 @@ fn visited(packet: &Packet) -> Vec<&'static str> {
 }
 
 #[test]
-fn hooks_are_met_by_where_a_packet_comes_from_and_goes() {
+fn the_hooks_depend_on_source_and_destination() {
     let pod = "10.2.0.9:1";
     let node = "192.168.0.1:1";
     assert_eq!(visited(&packet(pod, "10.2.0.1:2")), ["prerouting", "forward", "postrouting"]);
@@ -62,7 +62,7 @@ fn chains_of_a_hook_run_by_priority_across_tables() {
 }
 
 #[test]
-fn nat_chains_run_at_the_kernels_priority_whatever_their_own() {
+fn nat_chains_run_at_the_fixed_priority_of_the_kernel() {
     // The nat chain has priority 50, the filter chain 0; the kernel still translates at -100.
     let late = base(
         "late",
@@ -78,7 +78,7 @@ fn nat_chains_run_at_the_kernels_priority_whatever_their_own() {
 }
 
 #[test]
-fn the_first_nat_chain_that_decides_is_the_last() {
+fn later_nat_chains_are_skipped_after_a_translation() {
     let second = base(
         "second",
         ChainKind::Nat,
@@ -92,7 +92,7 @@ fn the_first_nat_chain_that_decides_is_the_last() {
 }
 
 #[test]
-fn a_packet_to_this_machine_is_not_translated_a_second_time_in_prerouting() {
+fn loopback_packets_are_not_translated_in_prerouting() {
     let key = service("192.168.0.1:80", TCP);
     let fake = load(
         one_service()
@@ -121,7 +121,7 @@ fn later_chains_see_the_masqueraded_source() {
 }
 
 #[test]
-fn a_packet_of_a_local_process_has_no_interface_until_it_comes_in_by_lo() {
+fn packets_of_local_processes_have_no_input_interface_before_lo() {
     let by = |point, name: &[u8]| {
         let exprs = [meta(MetaKey::IifName, 0), cmp(CmpOp::Eq, name)];
         let fake = load(vec![filter(point, 0, vec![rule([exprs.concat(), drop_it()])])]);

@@ -3,20 +3,20 @@
 use super::*;
 
 #[test]
-fn dnat_in_prerouting_picks_by_the_dice() {
+fn dnat_in_prerouting_uses_the_random_number() {
     let fake = with(vec![]);
     let packet = packet("10.2.0.9:4000", "10.0.0.1:80");
-    for (thrown, endpoint) in [(0, "10.2.0.1:8080"), (1, "10.2.0.2:8080"), (2, "10.2.0.1:8080")] {
+    for (random, endpoint) in [(0, "10.2.0.1:8080"), (1, "10.2.0.2:8080"), (2, "10.2.0.1:8080")] {
         let walk = walk(&fake, &packet, &here(), &mut |modulus| {
             assert_eq!(modulus, 3);
-            thrown
+            random
         });
         assert_eq!(walk.unwrap().outcome, to(endpoint));
     }
 }
 
 #[test]
-fn every_outcome_has_its_share() {
+fn every_outcome_returns_the_share_of_each_endpoint() {
     let packet = packet("10.2.0.9:4000", "10.0.0.1:80");
     let shares = every_outcome(&with(vec![]), &packet, &here()).unwrap();
     let expected = [(to("10.2.0.1:8080"), 2.0 / 3.0), (to("10.2.0.2:8080"), 1.0 / 3.0)];
@@ -24,7 +24,7 @@ fn every_outcome_has_its_share() {
 }
 
 #[test]
-fn a_service_of_another_protocol_or_port_is_not_touched() {
+fn other_ports_and_protocols_are_not_translated() {
     let fake = with(vec![]);
     let other = packet("10.2.0.9:4000", "10.0.0.1:81");
     assert_eq!(outcome(&fake, &other), untouched("10.0.0.1:81"));
@@ -39,7 +39,7 @@ fn a_service_of_another_protocol_or_port_is_not_touched() {
 }
 
 #[test]
-fn a_mark_set_on_the_way_in_masquerades_on_the_way_out() {
+fn a_mark_set_in_prerouting_masquerades_in_postrouting() {
     let not_from_pods = [saddr(0), cmp(CmpOp::Neq, &[10, 2])].concat();
     let marking = filter(
         HookPoint::Prerouting,
@@ -66,7 +66,7 @@ fn a_mark_set_on_the_way_in_masquerades_on_the_way_out() {
 }
 
 #[test]
-fn an_endpoint_that_calls_itself_is_masqueraded() {
+fn an_endpoint_that_connects_to_itself_is_masqueraded() {
     let hairpin = rule([
         ct_has(CtKey::Status, CT_STATUS_DNAT),
         saddr(0),
@@ -84,20 +84,24 @@ fn an_endpoint_that_calls_itself_is_masqueraded() {
     let expected = [(masqueraded("10.2.0.1:8080"), 2.0 / 3.0), (to("10.2.0.2:8080"), 1.0 / 3.0)];
     assert_eq!(shares, BTreeMap::from(expected));
     let direct = packet("10.2.0.1:1", "10.2.0.1:8080");
-    assert_eq!(outcome(&fake, &direct), untouched("10.2.0.1:8080"), "not translated before");
+    assert_eq!(
+        outcome(&fake, &direct),
+        untouched("10.2.0.1:8080"),
+        "a packet that was not translated is not masqueraded"
+    );
 }
 
 #[test]
-fn no_endpoints_is_a_reject_in_forward_and_output() {
-    let dead = || {
-        let key = [service_key(), lookup("dead", Hit::Match)].concat();
+fn services_without_endpoints_are_rejected_in_forward_and_output() {
+    let without_endpoints = || {
+        let key = [service_key(), lookup("no-endpoints", Hit::Match)].concat();
         vec![rule([key, vec![Expr::Reject(Family::Ipv4)]])]
     };
     let fake = with(vec![
-        Op::AddSet(set("dead", &[V4, Field::Protocol, Field::Port])),
-        add("dead", vec![element(service("10.0.0.2:80", TCP), Data::None)]),
-        filter(HookPoint::Forward, 0, dead()),
-        filter(HookPoint::Output, 0, dead()),
+        Op::AddSet(set("no-endpoints", &[V4, Field::Protocol, Field::Port])),
+        add("no-endpoints", vec![element(service("10.0.0.2:80", TCP), Data::None)]),
+        filter(HookPoint::Forward, 0, without_endpoints()),
+        filter(HookPoint::Output, 0, without_endpoints()),
     ]);
     assert_eq!(outcome(&fake, &packet("10.2.0.9:1", "10.0.0.2:80")), Outcome::Rejected);
     assert_eq!(outcome(&fake, &packet("192.168.0.1:1", "10.0.0.2:80")), Outcome::Rejected);
@@ -143,18 +147,18 @@ fn the_firewall_drops_before_translation() {
     assert_eq!(
         outcome(&fake, &packet("172.17.0.0:1", "10.0.0.3:80")),
         untouched("10.0.0.3:80"),
-        "not a Service with a firewall"
+        "this Service has no firewall"
     );
 }
 
 #[test]
-fn a_map_without_the_key_leaves_it_to_the_next_rule() {
+fn the_next_rule_applies_if_a_map_has_no_entry() {
     // The affinity of the layout: use the recorded endpoint, otherwise pick one.
     let aff = Set {
         kind: SetKind::Dynamic,
         ..map("affinity", &[V4, V4, Field::Protocol, Field::Port], &[V4, Field::Port])
     };
-    let remembered = rule([
+    let use_record = rule([
         saddr(0),
         daddr(1),
         meta(MetaKey::L4Proto, 2),
@@ -180,7 +184,7 @@ fn a_map_without_the_key_leaves_it_to_the_next_rule() {
     ]);
     let mut fake = with(vec![
         Op::AddSet(aff),
-        chain("sticky-3", vec![remembered, rule([go("pick-3")])]),
+        chain("sticky-3", vec![use_record, rule([go("pick-3")])]),
         delete("services", vec![element(service("10.0.0.1:80", TCP), Data::None)]),
         add("services", vec![element(service("10.0.0.1:80", TCP), goto("sticky-3"))]),
         filter(HookPoint::Postrouting, 90, vec![record]),
@@ -195,14 +199,14 @@ fn a_map_without_the_key_leaves_it_to_the_next_rule() {
     assert_eq!(Data::Value(record.data), endpoint("10.2.0.2:8080"));
 
     assert!(fake.record(record));
-    let stuck = BTreeMap::from([(to("10.2.0.2:8080"), 1.0)]);
-    assert_eq!(every_outcome(&fake, &packet, &here()).unwrap(), stuck);
+    let only_recorded = BTreeMap::from([(to("10.2.0.2:8080"), 1.0)]);
+    assert_eq!(every_outcome(&fake, &packet, &here()).unwrap(), only_recorded);
     assert!(fake.expire(&table("t"), "affinity", &key));
     assert_eq!(every_outcome(&fake, &packet, &here()).unwrap().len(), 2);
 }
 
 #[test]
-fn the_trace_tells_the_way() {
+fn the_trace_lists_hooks_rules_and_outcome() {
     let fake = with(vec![]);
     let walk = go_through(&fake, &packet("10.2.0.9:4000", "10.0.0.1:80")).unwrap();
     let trace = walk.trace.join("\n");

@@ -55,7 +55,7 @@ fn whole_layout(family: Family) -> Vec<Op> {
 }
 
 #[test]
-fn every_chain_fits_the_registers_in_both_families() {
+fn the_fake_accepts_every_chain_in_both_families() {
     for family in [Family::Ipv4, Family::Ipv6] {
         let table = Config::new(family).table;
         let applied = Fake::new().apply(&batch(&table, whole_layout(family)));
