@@ -11,6 +11,7 @@ mod read;
 mod rooms;
 mod shape;
 mod walks;
+mod words;
 mod workspace;
 
 use std::fmt;
@@ -90,6 +91,8 @@ fn check_repo(repo: &Repo) -> Vec<Violation> {
         found.extend(shape::check_length(file));
         found.extend(needles::check_unfinished(file));
         found.extend(needles::check_places(file));
+        found.extend(words::check_words(file));
+        found.extend(words::check_log_messages(file));
         found.extend(cases::check_cases(file));
     }
     found.sort();
