@@ -2,7 +2,7 @@
 //!
 //! A failed step does not stop the later ones: one run shows everything that is wrong. The report
 //! at the end repeats each step's verdict, duration and test counts, lists the skipped tests by
-//! reason, and closes with `N passed, N failed, N skipped`.
+//! reason, and ends with `N passed, N failed, N skipped`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) fn run_all(root: &Path) -> Result<Verdict> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runner {
     Nextest,
-    /// What every toolchain has.
+    /// Part of every toolchain.
     CargoTest,
 }
 
@@ -44,20 +44,20 @@ fn find_runner(root: &Path) -> Runner {
     }
 }
 
-/// The command, as the tests of the whole workspace build it: beside this one. Building it alone
-/// would choose other features of its dependencies, and build all of them again.
+/// The `nearhop` executable beside this one, which the test build of the workspace creates. A
+/// separate build would use other features of the dependencies and compile them again.
 fn binary() -> PathBuf {
     let me = std::env::current_exe().unwrap_or_default();
     me.with_file_name("nearhop").with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// Where the tests of a step report that they were skipped.
+/// The file to which the tests of a step report that they were skipped.
 fn report_of_skips() -> PathBuf {
     std::env::temp_dir().join(format!("nearhop-skipped-tests-{}", std::process::id()))
 }
 
-/// Default targets only: `--all-targets` would run the benches as tests. The run goes on after a
-/// failure, so that one run shows all of them.
+/// Uses only the default targets: `--all-targets` would run the benches as tests. The runner
+/// continues after a failure, so that one run shows all failures.
 fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
     let mut steps = match runner {
         Runner::Nextest => vec![
@@ -70,7 +70,7 @@ fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
         }
     };
     steps[0].command.args(args).env("NEARHOP_BINARY", binary());
-    // Through the binary: the way a user runs it is tested with the cases.
+    // Runs the executable, so that this step also tests the command.
     let mut conform = Command::new(binary());
     conform.current_dir(root).args(["conform", "conformance/cases"]);
     steps.push(Step { name: "conformance", command: conform, keep: Keep::LastLine });
@@ -81,12 +81,12 @@ fn lint_steps(root: &Path) -> Vec<Step> {
     let mut docs = cargo_in(root, &["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     vec![
-        quiet("format", cargo_in(root, &["fmt", "--all", "--check"])),
-        quiet(
+        uncounted("format", cargo_in(root, &["fmt", "--all", "--check"])),
+        uncounted(
             "clippy",
             cargo_in(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         ),
-        quiet("docs", docs),
+        uncounted("docs", docs),
     ]
 }
 
@@ -100,7 +100,7 @@ fn counted(name: &'static str, command: Command) -> Step {
     Step { name, command, keep: Keep::TestCounts(report_of_skips()) }
 }
 
-fn quiet(name: &'static str, command: Command) -> Step {
+fn uncounted(name: &'static str, command: Command) -> Step {
     Step { name, command, keep: Keep::Nothing }
 }
 
@@ -112,7 +112,7 @@ fn report(done: &[Done]) -> Verdict {
     let mut counts = Counts::default();
     done.iter().for_each(|step| counts.add(&step.counts));
     eprint!("\n{}{}", render_report(done), render_skipped(&counts));
-    // The line that programs read.
+    // Programs parse this line.
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped());
     let clean = done.iter().all(|step| step.verdict == Verdict::Clean);
     Verdict::from_success(clean)
@@ -139,7 +139,7 @@ fn render_report(done: &[Done]) -> String {
     text
 }
 
-/// The reasons, each with its tests.
+/// Each reason with its tests.
 fn render_skipped(counts: &Counts) -> String {
     let mut text = String::new();
     for (reason, tests) in &counts.skipped {
@@ -170,7 +170,7 @@ mod tests {
     const CONFORM: &str = "conform conformance/cases";
 
     #[test]
-    fn extra_arguments_reach_the_test_runner_and_nothing_else() {
+    fn extra_arguments_go_only_to_the_test_runner() {
         let args = [OsString::from("route")];
         assert_eq!(
             lines(&test_steps(Path::new("."), Runner::Nextest, &args)),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_what_failed_and_repeats_the_counts() {
+    fn the_report_names_failed_steps_and_repeats_the_counts() {
         let done = |name, verdict, kept: &[&str]| Done {
             name,
             verdict,

@@ -1,8 +1,8 @@
-//! The workspace's own chores, run as `cargo xtask <command>`.
+//! Development tasks of the workspace, run as `cargo xtask <command>`.
 //!
-//! A program rather than shell scripts, so that a new machine needs nothing but the Rust toolchain
-//! and the checks themselves are tested. It imports nothing of ours: it must still run when the
-//! rooms do not compile.
+//! They are a program, not shell scripts: a new machine needs only the Rust toolchain, and the
+//! checks have tests. This crate imports no other crate of the workspace, so that it runs when they
+//! do not compile.
 
 mod ci;
 mod rootless;
@@ -19,11 +19,11 @@ use anyhow::{Context, Result};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  test [ARGS...]  every test of the workspace, then the conformance cases; ARGS go to the test runner
-  ci              test, the lab again as an ordinary user, formatting, clippy, docs, tidy
-  tidy            the architecture's invariants and the house rules";
+  test [ARGS...]  run all tests, then the conformance cases; ARGS go to the test runner
+  ci              run test, some lab tests as an unprivileged user, rustfmt, clippy, docs, tidy
+  tidy            check the rules of ARCHITECTURE.md and CONTRIBUTING.md";
 
-/// What a command found, as opposed to an error that kept it from looking.
+/// The result of a command that ran. An error means that it could not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Clean,
@@ -66,7 +66,7 @@ fn run(mut args: Vec<OsString>) -> Result<Verdict> {
     }
 }
 
-/// Read at run time, not compiled in: a checkout that was moved keeps its `target` directory.
+/// The root of the repository, read at run time: a moved checkout keeps its executables in `target`.
 fn repo_root() -> Result<PathBuf> {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR")
         .context("CARGO_MANIFEST_DIR is not set: start this program as `cargo xtask`")?;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_shows_the_usage() {
+    fn an_invalid_command_line_shows_the_usage() {
         for args in [&[][..], &["tydy"], &["tidy", "--fast"], &["ci", "x"]] {
             assert!(error_of(args).contains("usage: cargo xtask"), "{args:?}");
         }

@@ -18,14 +18,14 @@ use crate::step::{Done, Keep, Step, cargo};
 /// The user `nobody`, on every system.
 const NOBODY: u32 = 65534;
 
-/// Step, executable, and which of its tests. Of the lab one of each sort: start and stop, drive,
-/// the demo.
+/// The name of a step, its test executable, and the filters for its tests. The filters for the lab
+/// select tests of start and stop, of `drive`, and of the demo.
 const SUBSETS: [(&str, &str, &[&str]); 2] = [
     ("rootless lab", "lab", &["commands::", "endings::", "rollout::zones"]),
     ("rootless pods", "pods", &["hostile_"]),
 ];
 
-/// Runs them. If the present user is not root, the test step has run all tests unprivileged.
+/// Runs the subsets as an unprivileged user. If this user is not root, the test step has done so.
 pub(crate) fn run(root: &Path, nearhop: &Path, report: &Path) -> Result<Vec<Done>> {
     if fs::metadata("/proc/self").context("read /proc")?.uid() != 0 {
         eprintln!("rootless: not needed, the tests above ran as an unprivileged user");
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path, nearhop: &Path, report: &Path) -> Result<Vec<Done
     }
     let place = Place::new()?;
     let nearhop = place.copy(nearhop)?;
-    let report = place.0.join(report.file_name().context("a file has a name")?);
+    let report = place.0.join(report.file_name().context("the path has no file name")?);
     let mut done = Vec::new();
     for (name, target, subset) in SUBSETS {
         let tests = find_tests(root, target)?;
@@ -53,7 +53,7 @@ fn check_subset(tests: &Path, subset: &[&str]) -> Result<()> {
         let list =
             Command::new(tests).args([*name, "--list"]).output().context("list the tests")?;
         let some = String::from_utf8_lossy(&list.stdout).contains(": test");
-        anyhow::ensure!(some, "there are no tests `{name}`: choose others to run unprivileged");
+        anyhow::ensure!(some, "no test matches `{name}`; correct SUBSETS in xtask/src/rootless.rs");
     }
     Ok(())
 }
@@ -70,7 +70,7 @@ impl Place {
     }
 
     fn copy(&self, file: &Path) -> Result<PathBuf> {
-        let copy = self.0.join(file.file_name().context("a file has a name")?);
+        let copy = self.0.join(file.file_name().context("the path has no file name")?);
         fs::copy(file, &copy).with_context(|| format!("copy {}", file.display()))?;
         fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
         Ok(copy)
@@ -79,12 +79,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A leftover is among the temporary files.
+        // If this fails, the directory stays among the temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The executable, as the tests of the whole workspace build it.
+/// Builds a test executable with the features of the whole workspace, and returns its path.
 fn find_tests(root: &Path, name: &str) -> Result<PathBuf> {
     let mut build = cargo();
     build.current_dir(root);
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_of_the_tests_is_found_among_the_messages() {
+    fn the_test_executable_is_found_in_the_messages_of_cargo() {
         let messages = r#"
 {"reason":"compiler-artifact","target":{"name":"lab","kind":["lib"]},"executable":null}
 not a message

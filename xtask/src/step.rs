@@ -1,8 +1,7 @@
-//! One step of a pipeline: a command that is run, timed and remembered.
+//! One step of a pipeline: runs a command, and returns its duration and its result.
 //!
-//! A test step's output is shown as it comes and also read, so that the counts can be repeated at
-//! the end of a long log. Steps know nothing of each other; the pipeline decides the order and what
-//! a failure means.
+//! A test step prints the output of its command at once, and reads the counts from it for the report
+//! at the end. Steps are independent: the pipeline decides their order and the effect of a failure.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,10 +17,11 @@ use anyhow::{Context, Result};
 
 use crate::Verdict;
 
-/// Names the file to which tests report that they were skipped; `crates/skip` has the same name.
+/// The environment variable with the file to which skipped tests report; `crates/skip` has the same
+/// name.
 const SKIPPED_TESTS: &str = "NEARHOP_SKIPPED_TESTS";
 
-/// What of a step's output the summary repeats.
+/// The part of a step's output that the report repeats.
 #[derive(Clone, Debug)]
 pub(crate) enum Keep {
     Nothing,
@@ -37,7 +37,7 @@ pub(crate) enum Keep {
 pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// By reason, the names of the tests. The harness counts them as passed; `passed` does not.
+    /// The names of the tests by reason. The harness counts them as passed; `passed` does not.
     pub(crate) skipped: BTreeMap<String, Vec<String>>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Done {
     pub(crate) verdict: Verdict,
     pub(crate) took: Duration,
     pub(crate) kept: Vec<String>,
-    /// Of a test step.
+    /// The counts of a test step; zero for other steps.
     pub(crate) counts: Counts,
 }
 
@@ -94,7 +94,7 @@ impl Step {
     }
 }
 
-/// The same bookkeeping for work that is done in this process.
+/// Runs a step in this process.
 pub(crate) fn run_inline(
     name: &'static str,
     work: impl FnOnce() -> Result<Verdict>,
@@ -104,13 +104,13 @@ pub(crate) fn run_inline(
     Ok(Done { name, verdict, took: started.elapsed(), kept: Vec::new(), counts: Counts::default() })
 }
 
-/// The cargo that started us, so that a step never runs under another toolchain.
+/// The cargo that started this program, so that all steps use the same toolchain.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
 fn announce(name: &str) -> Instant {
-    // Standard error, where cargo's own lines go: the order in a log is then the order of events.
+    // cargo prints to standard error, too, so the lines of a log are in the right order.
     eprintln!("\n==> {name}");
     Instant::now()
 }
@@ -127,14 +127,14 @@ struct Output {
 }
 
 fn run_teed(command: &mut Command) -> Result<(Verdict, Output)> {
-    // Behind a pipe cargo would drop its colours; keep them on a terminal.
+    // cargo prints no colours into a pipe; keep them on a terminal.
     if io::stderr().is_terminal() && env::var_os("CARGO_TERM_COLOR").is_none() {
         command.env("CARGO_TERM_COLOR", "always");
     }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let stdout = child.stdout.take().expect("stdout was piped above");
-    let stderr = child.stderr.take().expect("stderr was piped above");
-    // Both at once: a child that fills a pipe without a reader would wait forever.
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let stderr = child.stderr.take().expect("stderr is piped");
+    // Reads both pipes at the same time, because a child blocks on a full pipe.
     let (stdout, stderr) = thread::scope(|scope| {
         let errors = scope.spawn(|| copy_lines(stderr, &mut io::stderr()));
         let lines = copy_lines(stdout, &mut io::stdout());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_counts_of_both_runners_and_drops_empty_targets() {
+    fn counts_of_both_runners_are_kept_and_empty_targets_dropped() {
         let counted = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         let nextest = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m3\u{1b}[0m tests run: 3 passed, 0 skipped";
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_step_gives_its_tests_a_report_and_removes_it() {
+    fn a_test_step_reads_and_removes_the_report_of_skips() {
         let report = env::temp_dir().join(format!("nearhop-xtask-{}", std::process::id()));
         let script = format!("printf 'a::b\\tno kernel\\n' >> ${SKIPPED_TESTS}");
         let mut command = Command::new("sh");
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_last_line_that_says_something() {
+    fn the_last_non_empty_line_is_kept() {
         let output = output(&["one", "total", "", " "], &["noise"]);
         assert_eq!(kept_lines(&Keep::LastLine, &output), ["total"]);
         assert!(kept_lines(&Keep::LastLine, &Output::default()).is_empty());
     }
 
     #[test]
-    fn copies_what_it_reads_byte_for_byte() {
+    fn lines_are_copied_byte_for_byte() {
         let mut copy = Vec::new();
         let lines = copy_lines(&b"a\r\nb\xff\nlast"[..], &mut copy).unwrap();
         assert_eq!(copy, b"a\r\nb\xff\nlast");

@@ -1,8 +1,7 @@
-//! `cargo xtask tidy`: the architecture and the house rules, checked by machine.
+//! `cargo xtask tidy`: checks the rules of ARCHITECTURE.md and CONTRIBUTING.md.
 //!
-//! The repository is read once into plain values; every check is a pure function from those values
-//! to violations, so each is tested with a case that must fail. What rustfmt and clippy already see
-//! is left to them.
+//! Tidy reads the repository once. Every check is a pure function from the files to violations, and
+//! has a test with a case that must fail. Tidy does not repeat checks of rustfmt and clippy.
 
 mod cases;
 mod needles;
@@ -22,7 +21,7 @@ use anyhow::Result;
 use crate::Verdict;
 use workspace::Package;
 
-/// Everything the checks look at. Paths are relative to the root, with `/`.
+/// The input of the checks. Paths are relative to the root, with `/`.
 #[derive(Debug)]
 struct Repo {
     files: Vec<TextFile>,
@@ -36,7 +35,7 @@ struct TextFile {
 }
 
 impl TextFile {
-    /// Lines as people count them, from 1.
+    /// The lines with their numbers, from 1.
     fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.lines())
     }
@@ -99,7 +98,7 @@ fn check_repo(repo: &Repo) -> Vec<Violation> {
     found
 }
 
-/// Builders and a view of the result, shared by the checks' tests.
+/// Helpers for the tests of the checks.
 #[cfg(test)]
 mod testing {
     use super::workspace::{Dependency, Kind};
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn violations_come_sorted_and_each_with_its_cure() {
+    fn violations_are_sorted_and_have_a_cure() {
         let repo = Repo {
             files: vec![
                 file("xtask/src/b.rs", "fn b() {}\n"),

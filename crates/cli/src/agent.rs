@@ -22,7 +22,7 @@ use nearhop_runtime::tls::read_file;
 use crate::daemon::{self, RETRY, read_pair, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Run a node agent: registers a Node and runs its Pods as processes in network namespaces.
+/// Runs a node agent: registers a Node and runs its Pods as processes in network namespaces.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]

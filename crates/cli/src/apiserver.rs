@@ -92,7 +92,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     if !args.listen.ip().is_loopback() {
         complain(&format!(
-            "warning: {} is reachable from elsewhere; the tokens in the kubeconfig are all that guards it",
+            "warning: {} is reachable from other machines; only the tokens in the kubeconfig protect it",
             args.listen.ip()
         ));
     }

@@ -63,15 +63,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = parse_share, default_value = "10%")]
     max_unzoned_share: MaxUnzonedShare,
 
-    /// Endpoints in one EndpointSlice.
+    /// Maximum number of endpoints in one EndpointSlice.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max_endpoints_per_slice: u16,
 
-    /// Services whose slices are written at the same time.
+    /// Number of Services whose slices are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
     concurrent_service_endpoint_syncs: u8,
 
-    /// How long changes of Pods are gathered before they are written.
+    /// How long the controller collects Pod changes before it writes them.
     #[arg(long, alias = "endpointslice-updates-batch-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     endpoint_updates_batch_period: Duration,
 
@@ -103,7 +103,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "nearhop-controller")]
     leader_elect_resource_name: String,
 
-    /// Where /healthz, /readyz and /metrics are served; port 0 takes a free one.
+    /// Address for /healthz, /readyz and /metrics; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10271")]
     bind_address: SocketAddr,
 
@@ -166,12 +166,12 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let serve =
         || serve_admin(args.bind_address, BindFailure::Fatal, admin::routes(metrics, health));
     let _admin = (!args.once).then(serve).transpose()?;
-    tracing::info!(%mode, "controller starts");
+    tracing::info!(%mode, "controller started");
     let ended = control(options, deps).await?;
     Ok(if args.once { judge_once(&ended) } else { ExitCode::SUCCESS })
 }
 
-/// Says what was removed.
+/// Prints what was removed.
 fn judge_cleanup(ended: &CleanUp) -> ExitCode {
     match ended {
         CleanUp::Done(Removed { slices, annotations, conditions, locators }) => {
@@ -196,14 +196,16 @@ fn judge_cleanup(ended: &CleanUp) -> ExitCode {
 fn judge_once(ended: &Ended) -> ExitCode {
     match ended.why {
         Ending::Settled => {}
-        Ending::Stopped => complain("error: stopped before everything was in order"),
+        Ending::Stopped => complain("error: stopped before everything was written"),
         Ending::NoLease => complain(
-            "error: the lease is not to be had, so nothing was written: another controller holds it \
-             and keeps the slices, or the log says why; --leader-elect=false goes without",
+            "error: cannot get the lease, so nothing was written: another controller holds it, or \
+             the log has the reason; --leader-elect=false writes without a lease",
         ),
     }
     for service in &ended.failed_slices {
-        complain(&format!("error: Service {service}: its slices are not in order; see the log"));
+        complain(&format!(
+            "error: Service {service}: not all EndpointSlices were written; see the log"
+        ));
     }
     for service in &ended.failed_status {
         complain(&format!(
@@ -223,8 +225,8 @@ fn complain_about_locators(ended: &Ended) {
     let [first, rest @ ..] = ended.failed_locators.as_slice() else { return };
     let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     complain(&format!(
-        "error: Pod {first}{others}: PodLocator not in order; see the log, and install their \
-         definition if it is missing: nearhop manifests | kubectl apply -f -"
+        "error: Pod {first}{others}: PodLocator not written; see the log, and install the \
+         CustomResourceDefinition if it is missing: nearhop manifests | kubectl apply -f -"
     ));
 }
 
@@ -242,7 +244,7 @@ async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow
         if args.once || args.dry_run || shutdown.is_requested() {
             return Err(failed);
         }
-        tracing::warn!("{failed:#}; trying again");
+        tracing::warn!(error = %format_args!("{failed:#}"), "API server does not answer; will retry");
         tokio::select! {
             () = shutdown.wait() => {}
             () = tokio::time::sleep(backoff.delay(attempt, 0.0)) => {}

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long)]
     endpoint_pod_names: bool,
 
-    /// NXDOMAIN for Services with a cluster IP but without ready endpoints.
+    /// Answer NXDOMAIN for Services with a cluster IP but without ready endpoints.
     #[arg(long)]
     hide_empty_services: bool,
 
@@ -90,11 +90,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1232, value_parser = clap::value_parser!(u16).range(512..=65_000))]
     max_udp_size: u16,
 
-    /// Open TCP connections; a further one closes the one that is idle for longest.
+    /// Maximum number of open TCP connections; a new one closes the one that is idle for longest.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_tcp_connections: u32,
 
-    /// Error replies by UDP per second and client address; 0 for no limit.
+    /// Maximum number of UDP error replies per second and client address; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 100)]
     error_rate: u32,
 
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
 
-    /// Upstream responses to cache; 0 disables the cache.
+    /// Maximum number of cached upstream responses; 0 disables the cache.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     cache_size: u32,
 

@@ -15,7 +15,7 @@ use nearhop_runtime::shutdown::Shutdown;
 use crate::daemon::{self, RETRY, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Run the workload controllers, the scheduler and the node controller.
+/// Runs the workload controllers, the scheduler and the node controller.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,7 +29,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
     node_monitor_grace_period: Duration,
 
-    /// The same for a node that has not reported yet.
+    /// How long a new node may take to send its first heartbeat before its Ready condition becomes
+    /// Unknown.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     node_startup_grace_period: Duration,
 

@@ -1,6 +1,6 @@
-//! `nearhop conform` from outside: exit codes, the last line, what goes where.
+//! The program `nearhop conform`: exit codes, the last line, standard output and standard error.
 
-#![allow(clippy::unwrap_used)] // Test helpers panic like tests.
+#![allow(clippy::unwrap_used)] // Test helpers may panic.
 
 use std::fs;
 use std::io::Read;
@@ -29,7 +29,7 @@ fn last_line(output: &Output) -> String {
     text(&output.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
-/// A directory of its own for one test.
+/// A separate directory for one test.
 fn scratch(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&dir);
@@ -47,7 +47,7 @@ const BAD: &str =
     r#"{"group": "find_port", "cases": [{"id": "b", "target_port": 1, "expect": {"port": 2}}]}"#;
 
 #[test]
-fn the_repositorys_cases_pass() {
+fn the_cases_of_the_repository_pass() {
     let output = run(&[CASES]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let last = last_line(&output);
@@ -57,7 +57,7 @@ fn the_repositorys_cases_pass() {
 }
 
 #[test]
-fn a_difference_is_printed_and_exits_1() {
+fn a_difference_is_printed_with_exit_code_1() {
     let dir = scratch("difference", &[("x/bad.json", BAD), ("a.json", GOOD), ("note.txt", "{")]);
     let output = run(&[dir.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
@@ -66,7 +66,7 @@ fn a_difference_is_printed_and_exits_1() {
 }
 
 #[test]
-fn an_unusable_file_exits_1_and_the_others_run() {
+fn an_invalid_file_gives_exit_code_1_and_the_others_run() {
     let dir = scratch("unusable", &[("a.json", GOOD), ("broken.json", "{"), ("list.json", "[]")]);
     let output = run(&[dir.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
@@ -95,7 +95,7 @@ fn usage_errors_exit_2() {
 }
 
 #[test]
-fn only_runs_the_groups_asked_for() {
+fn only_runs_the_requested_groups() {
     let output = run(&["--only", "find_port", "--only", "hints_enabled", CASES]);
     assert_eq!(last_line(&output), "20 passed, 0 failed, 0 skipped");
     let output = nearhop(&[CASES]).env("NEARHOP_ONLY", "find_port,dns_apex").output().unwrap();
@@ -103,7 +103,7 @@ fn only_runs_the_groups_asked_for() {
 }
 
 #[test]
-fn json_is_one_document_and_the_line_goes_to_stderr() {
+fn json_output_is_one_document_and_the_summary_goes_to_stderr() {
     let dir =
         scratch("json", &[("bad.json", BAD), ("future.json", r#"{"group":"x","cases":[1]}"#)]);
     let output = run(&["-o", "json", dir.to_str().unwrap()]);
@@ -131,7 +131,7 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
 }
 
-/// A standard error that takes nothing costs the message, not the exit code.
+/// If standard error cannot be written, the message is lost, but the exit code stays the same.
 #[test]
 fn a_full_standard_error_does_not_change_the_exit_code() {
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

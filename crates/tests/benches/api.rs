@@ -1,8 +1,8 @@
-//! What the server can bear: writes per second, a big list, fan-out to many watchers, memory.
+//! Performance of the API server: writes per second, a large list, fan-out to many watchers, memory.
 //!
-//! `cargo bench -p nearhop-tests --bench api` prints figures; nothing is asserted, since they are the machine's as much as
-//! the server's. The server is the release build of the command, in a process of its own; the clients are as cheap as
-//! can be (one connection each, bodies made beforehand), but share the machine with it.
+//! `cargo bench -p nearhop-tests --bench api` prints figures and asserts nothing, because they depend on the machine as
+//! much as on the server. The server is the release build of the command in its own process. The clients are cheap (one
+//! connection each, prepared bodies), but share the machine with it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ fn slice(number: usize) -> Bytes {
     body.to_string().into()
 }
 
-/// Creates objects from all clients; how many per second.
+/// Creates objects from all clients; returns objects per second.
 async fn create(target: &Target, path: &str, bodies: Vec<Bytes>) -> Result<f64> {
     let count = bodies.len();
     let bodies = Arc::new(bodies);
@@ -115,7 +115,7 @@ async fn create(target: &Target, path: &str, bodies: Vec<Bytes>) -> Result<f64> 
     Ok(count as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The median of five whole lists, and their size.
+/// The median time of five whole lists, and their size.
 async fn list(target: &Target) -> Result<(Duration, usize)> {
     let mut connection = target.connect().await?;
     let mut times = Vec::new();
@@ -129,7 +129,7 @@ async fn list(target: &Target) -> Result<(Duration, usize)> {
     Ok((times.get(2).copied().unwrap_or_default(), size))
 }
 
-/// How long an event takes from the request that causes it to a watcher: half and 99 % of all arrivals.
+/// Latency from a request to its event at a watcher: p50 and p99 of all events.
 async fn fan_out(target: &Target) -> Result<(Duration, Duration)> {
     let map = json!({"metadata": {"name": "event"}, "data": {"v": "-"}});
     let made = target.post(MAPS, &map).await?.expect(201)?.json();
@@ -148,7 +148,7 @@ async fn fan_out(target: &Target) -> Result<(Duration, Duration)> {
                 let number: usize =
                     event["object"]["data"]["v"].as_str().unwrap_or_default().parse()?;
                 let sent = sent.lock().unwrap_or_else(PoisonError::into_inner).get(number).copied();
-                latencies.push(now - sent.context("an event that was not caused")?);
+                latencies.push(now - sent.context("an event without a request")?);
             }
             anyhow::Ok(latencies)
         });

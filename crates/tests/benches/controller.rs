@@ -1,9 +1,9 @@
-//! What the controller costs: a cold start on a large cluster, and the way of one Pod's change into
-//! its slice.
+//! Performance of the controller: a cold start in a large cluster, and the latency from a Pod's change
+//! to its slice.
 //!
-//! `cargo bench -p nearhop-tests --bench controller` prints figures; nothing is asserted, since they
-//! are the machine's as much as the controller's. API server and controller are release builds in
-//! processes of their own and share the machine with the clients. Sizes can be changed:
+//! `cargo bench -p nearhop-tests --bench controller` prints figures and asserts nothing, because they
+//! depend on the machine as much as on the controller. API server and controller are release builds in
+//! their own processes, and share the machine with the clients. These variables change the sizes:
 //! `NEARHOP_BENCH_SERVICES`, `NEARHOP_BENCH_PODS` (of each Service), `NEARHOP_BENCH_NODES`.
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 const CLIENTS: usize = 8;
 const NAMESPACES: usize = 100;
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
-/// Changes whose way is measured, one after the other.
+/// Number of measured changes, one after the other.
 const MEASURED: usize = 400;
-/// Pod changes per second beside them.
+/// Pod changes per second in the background.
 const LOAD: f64 = 500.0;
 
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ async fn measure(size: Size) -> Result<()> {
     let controller = start(&server)?;
     ready(&controller).await?;
     for (title, rate) in [("alone", 0.0), ("beside 500 changes/s", LOAD)] {
-        let (answered, sent) = ways(&server.admin, &board, size, rate).await?;
+        let (answered, sent) = latencies(&server.admin, &board, size, rate).await?;
         report(title, "from the answer to the Pod's update to the slice's event", answered);
         report(title, "from the request of the Pod's update to the slice's event", sent);
     }
@@ -74,7 +74,7 @@ fn start(server: &Server) -> Result<ControllerProcess> {
     ControllerProcess::start(server, &["--leader-elect=false", "-v", "0"])
 }
 
-/// From nothing to all slices.
+/// Starts the controller without slices, and waits for all of them.
 async fn cold_start(server: &Server, board: &Board, size: Size) -> Result<ControllerProcess> {
     let began = Instant::now();
     let controller = start(server)?;
@@ -89,7 +89,7 @@ async fn cold_start(server: &Server, board: &Board, size: Size) -> Result<Contro
     Ok(controller)
 }
 
-/// A start at which everything is right already.
+/// Restarts the controller when all slices are correct already.
 async fn quiet_restart(server: &Server, old: ControllerProcess, size: Size) -> Result<()> {
     drop(old);
     let began = Instant::now();
@@ -187,7 +187,7 @@ fn post(path: String, body: &Value) -> Request {
     Request::new("POST", &path).json(body)
 }
 
-/// A Pod of usual size: some 2 kB with what the server adds.
+/// A Pod of typical size: about 2 kB with the fields of the server.
 fn pod(service: usize, number: usize, size: Size) -> Request {
     let env: Vec<Value> = (0..12)
         .map(|i| json!({"name": format!("SETTING_{i}"), "value": format!("some value of setting {i}")}))
@@ -225,7 +225,7 @@ fn pod_status(service: usize, number: usize, ready: bool) -> Request {
         .bytes("application/merge-patch+json", Bytes::from(status.to_string()))
 }
 
-/// What a watch of all slices shows: when each Service's slice was last written.
+/// From a watch of all slices: how many times and when each Service's slice was last written.
 #[derive(Clone, Default)]
 struct Board(Arc<Mutex<BTreeMap<String, (u64, Instant)>>>);
 
@@ -266,8 +266,9 @@ impl Board {
     }
 }
 
-/// How long changes of single Pods take, while others change at a rate.
-async fn ways(
+/// Latencies of changes of single Pods while other Pods change at `rate` per second: from the answer
+/// and from the request to the slice's event.
+async fn latencies(
     target: &Target,
     board: &Board,
     size: Size,
@@ -308,7 +309,7 @@ async fn flip(
     Ok((began, Instant::now()))
 }
 
-/// Changes Pods of the other Services for a while; how many per second it was.
+/// Changes Pods of the other Services for 10 s; returns changes per second.
 async fn change_pods(target: Target, size: Size, rate: f64) -> Result<f64> {
     let began = Instant::now();
     let duration = Duration::from_secs(10);

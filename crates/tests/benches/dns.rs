@@ -1,10 +1,10 @@
-//! What a name server costs: questions per second on one core, beside one that answers the same
-//! names from a file.
+//! Performance of the DNS server: questions per second on one core, compared with Knot, which answers
+//! the same names from a file.
 //!
-//! `cargo bench -p nearhop-tests --bench dns` prints figures; nothing is asserted. It needs `dnsperf`,
-//! `knotd` and `taskset` (Debian: dnsperf, knot, util-linux). The cluster is an API server of ours
-//! with Services, slices and PodLocators; the client is a Pod of the first zone, by a PodLocator for
-//! its address. Knot has the same names with the records that this client gets. Servers run in turn
+//! `cargo bench -p nearhop-tests --bench dns` prints figures and asserts nothing. It needs `dnsperf`,
+//! `knotd` and `taskset` (Debian: dnsperf, knot, util-linux). The cluster is an embedded API server
+//! with Services, slices and PodLocators. A PodLocator for the client's address puts the client into
+//! the first zone. Knot has the same names with the records that this client gets. Servers run in turn
 //! on one core, dnsperf on another. Sizes: `NEARHOP_BENCH_SERVICES`, `NEARHOP_BENCH_SECONDS`.
 
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use nearhop_tests::server::{Options, Server, binary, start_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Of each Service.
+/// Endpoints of each Service.
 const PODS: usize = 5;
 const NODES: usize = 300;
 const ZONES: [&str; 3] = ["a", "b", "c"];
@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 const OURS: &str = "127.0.0.1:5391";
 const KNOT: &str = "127.0.0.1:5392";
 
-/// Says that the clients have their core.
+/// Set in the process that `taskset` has pinned to the core of the clients.
 const PINNED: &str = "NEARHOP_BENCH_PINNED";
 
 fn main() -> Result<()> {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs both servers in turn, and then each at half of what it can.
+/// Measures both servers in turn at full load, and then each at half of its rate.
 fn compare(scratch: &Path, kind: &str, seconds: usize) -> Result<()> {
     let questions = scratch.join(kind);
     let mut rates = [Vec::new(), Vec::new()];
@@ -87,7 +87,7 @@ fn compare(scratch: &Path, kind: &str, seconds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Questions per second, as fast as it goes.
+/// Questions per second at full load.
 fn dnsperf(server: &str, file: &Path, seconds: usize) -> Result<f64> {
     let server: SocketAddr = server.parse()?;
     let mut command = Command::new("taskset");
@@ -115,8 +115,8 @@ impl Times {
     }
 }
 
-/// Asks at a rate, whether or not answers come, and measures each. dnsperf could print every time,
-/// but printing takes longer than asking.
+/// Sends questions at a fixed rate, without waiting for answers, and measures the time of each. dnsperf
+/// could print every time, but printing takes longer than a question.
 fn pace(server: &str, file: &Path, seconds: usize, rate: f64) -> Result<Times> {
     let questions: Vec<Vec<u8>> = fs::read_to_string(file)?.lines().map(question).collect();
     let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -128,7 +128,7 @@ fn pace(server: &str, file: &Path, seconds: usize, rate: f64) -> Result<Times> {
     let mut answer = [0; 1500];
     loop {
         let due = (began.elapsed().as_secs_f64() * rate) as usize;
-        // A client that was not let run does not make up for it in one burst.
+        // A client that was not scheduled for a while does not catch up in one burst.
         let until = due.min(total).min(sent + 8);
         while sent < until {
             let id = (sent & 0xffff) as u16;
@@ -159,7 +159,7 @@ fn pace(server: &str, file: &Path, seconds: usize, rate: f64) -> Result<Times> {
     Ok(Times { sorted, lost })
 }
 
-/// A question in a line of dnsperf's: `NAME A`.
+/// Encodes a line of dnsperf's input: `NAME A`.
 fn question(line: &str) -> Vec<u8> {
     let name = line.split(' ').next().unwrap_or_default();
     let mut bytes = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
@@ -171,7 +171,7 @@ fn question(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// A server, ended when dropped.
+/// A running server; killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -227,7 +227,7 @@ fn until_answers(server: &str) -> Result<()> {
     bail!("{server} does not answer")
 }
 
-/// Resident memory. The process is taskset's, which becomes the server.
+/// Resident memory. taskset executes the server in its own process.
 fn memory(child: &Child) -> Result<String> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS")).context("VmRSS")?;
@@ -310,7 +310,7 @@ fn service_object(service: usize) -> Request {
     post(&path, &json!({"metadata": {"name": format!("s{service}")}, "spec": spec}))
 }
 
-/// As the controller would write it.
+/// A slice as the controller writes it.
 fn slice_object(service: usize) -> Request {
     let endpoint = |pod: usize| {
         json!({
@@ -351,7 +351,8 @@ fn locators(namespace: &str) -> String {
     format!("/apis/nearhop.dev/v1alpha1/namespaces/{namespace}/podlocators")
 }
 
-/// As the controller writes it. The server collects no garbage, so the Pods need not be there.
+/// An owner as the controller writes it. The server has no garbage collector, so the Pods need not
+/// exist.
 fn owner(pod: &str) -> Value {
     json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": format!("uid-{pod}")}])
 }

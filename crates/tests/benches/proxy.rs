@@ -1,10 +1,9 @@
-//! What the proxy costs: a full sync, one change, memory, and a connection's way through the rules.
+//! Performance of the proxy: a full sync, one change, memory, and new connections through the rules.
 //!
-//! `cargo bench -p nearhop-tests --bench proxy` prints figures; nothing is asserted, since they are
-//! the machine's as much as the proxy's. It runs in a network namespace of its own. Parts can be
-//! chosen: `-- sync`, `-- weights`, `-- sticky`, `-- connections`, `-- flows`, and of the sizes of `sync` and
-//! `sticky` one:
-//! `NEARHOP_BENCH_SERVICES=44000`.
+//! `cargo bench -p nearhop-tests --bench proxy` prints figures and asserts nothing, because they depend
+//! on the machine as much as on the proxy. It runs in a new network namespace. `-- sync`, `-- weights`,
+//! `-- sticky`, `-- connections` and `-- flows` select parts; `NEARHOP_BENCH_SERVICES=44000` selects one
+//! size of `sync` and `sticky`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -61,13 +60,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What the Services of a measurement have in addition.
+/// Additional settings of the Services in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setup {
     Plain,
     /// One Service has weights.
     OneWeighted,
-    /// All Services have weights, no two of them the same.
+    /// All Services have weights; no two Services have the same.
     AllWeighted,
     /// All Services have session affinity.
     AllSticky,
@@ -136,7 +135,7 @@ fn service(number: usize, setup: Setup) -> Change {
     Change::put(service)
 }
 
-/// Slices of at most 100 endpoints, in three zones, hinted each for its own.
+/// Slices of at most 100 endpoints, in three zones.
 fn slices(number: usize, addresses: &[IpAddr], setup: Setup) -> Vec<Change> {
     let routing = setup.routing(number);
     let key = key(number);
@@ -176,7 +175,7 @@ fn addresses(service: usize, endpoints: usize) -> Vec<IpAddr> {
     (0..endpoints).map(|endpoint| endpoint_ip(service, endpoint)).collect()
 }
 
-/// The proxy without its loop: world, routes, rules.
+/// The proxy without its event loop: world, routes, rules.
 struct Proxy {
     world: World,
     routes: RouteTable,
@@ -195,7 +194,7 @@ impl Proxy {
         Ok(Self { world, routes, engine, kernel: Kernel::open()? })
     }
 
-    /// Takes changes in and brings the kernel in step: the time until its acknowledgement.
+    /// Applies changes and syncs the kernel; returns the time until its acknowledgement.
     fn apply(&mut self, changes: Vec<Change>) -> Result<Duration> {
         let began = Instant::now();
         let touched = self.world.apply_all(changes);
@@ -249,13 +248,13 @@ fn measure_changes(
     for i in 0..count {
         let number = if setup == Setup::OneWeighted { 0 } else { (i * 7_919) % services };
         let mut all = addresses(number, endpoints);
-        // One endpoint is another now, and with the next change is as it was.
+        // Replaces one endpoint, and restores it with the next change.
         let at = i % endpoints;
         let old = std::mem::replace(&mut all[at], Ipv4Addr::from(0x0b00_0000 + i as u32).into());
         replaced.push(proxy.apply(slices(number, &all, setup))?);
         all[at] = old;
         proxy.apply(slices(number, &all, setup))?;
-        // One more, and one less again.
+        // Adds one endpoint, and removes it again.
         all.push(Ipv4Addr::from(0x0c00_0000 + i as u32).into());
         grown.push(proxy.apply(slices(number, &all, setup))?);
         all.pop();
@@ -303,7 +302,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// New connections per second through the rules, against none at all, in turns.
+/// New connections per second through the rules and without rules, in turns.
 fn measure_connections() -> Result<()> {
     const CONNECTIONS: usize = 5_000;
     const ROUNDS: usize = 5;
@@ -342,7 +341,7 @@ fn measure_connections() -> Result<()> {
             star.node().run(|| -> Result<()> {
                 let mut kernel = Kernel::open()?;
                 let held = kernel.tables()?;
-                anyhow::ensure!(!held.is_empty(), "the rules are there");
+                anyhow::ensure!(!held.is_empty(), "the rules are missing");
                 Ok(())
             })?;
             rates.entry(services).or_default().push((through, rate(direct)?));
@@ -371,9 +370,9 @@ fn measure_connections() -> Result<()> {
     Ok(())
 }
 
-/// New UDP flows per second from a pod through a node's rules to one of a thousand endpoints, which
-/// nobody answers: through a Service without weights and one with, in turns. Little else is in the
-/// way, so this shows the rules more clearly than connections do.
+/// New UDP flows per second from a pod through a node's rules to a thousand endpoints that do not
+/// answer: through a Service with weights and one without, in turns. UDP adds little other work, so
+/// this shows the cost of the rules more clearly than TCP connections do.
 fn measure_flows() -> Result<()> {
     const FLOWS: usize = 8_000;
     const ROUNDS: usize = 7;
@@ -414,7 +413,7 @@ fn measure_flows() -> Result<()> {
         }
     }
     let [weighted, even] = rates.map(|mut rates| {
-        // The first one was to warm up.
+        // The first round is the warm-up.
         rates.remove(0);
         rates.sort_unstable_by(f64::total_cmp);
         rates[rates.len() / 2]

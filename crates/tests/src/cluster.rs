@@ -1,4 +1,4 @@
-//! The cluster that a battery runs against, and a namespace of its own for each test.
+//! The cluster that a test battery runs against, with a separate namespace for each test.
 //!
 //! The default is an embedded server. `NEARHOP_TEST_KUBECONFIG` names another cluster for the same tests with the same
 //! expectations; tests that disturb the server use [`Cluster::embedded`] and never touch that cluster.
@@ -16,13 +16,13 @@ use crate::server::{Options, Origin, Server, given, start};
 pub struct Cluster {
     /// The server.
     pub server: Arc<Server>,
-    /// As the administrator.
+    /// Client with the administrator's credentials.
     pub admin: Target,
     /// The test's own namespace.
     pub namespace: String,
 }
 
-/// The server that most tests share, and the runtime it lives on: tests have runtimes of their own, which end earlier.
+/// The server that most tests share. It has its own runtime, because the runtime of a test ends with the test.
 fn shared() -> Result<Arc<Server>> {
     static SHARED: OnceLock<Result<(tokio::runtime::Runtime, Arc<Server>), String>> =
         OnceLock::new();
@@ -53,7 +53,7 @@ impl Cluster {
         Self::on(shared()?).await
     }
 
-    /// A new namespace in an embedded server of its own, for tests that disturb the server. `NEARHOP_TEST_KUBECONFIG`
+    /// A new namespace in a new embedded server, for tests that disturb the server. `NEARHOP_TEST_KUBECONFIG`
     /// has no effect here.
     pub async fn embedded() -> Result<Self> {
         Self::on(Arc::new(start(&Options::default()).await?)).await
@@ -69,7 +69,7 @@ impl Cluster {
         Ok(Self { server, admin, namespace })
     }
 
-    /// Whether it is ours.
+    /// Whether the server is the embedded one.
     pub fn is_embedded(&self) -> bool {
         self.server.origin == Origin::Embedded
     }
@@ -108,7 +108,7 @@ impl Cluster {
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// Removes the test's namespace. A test that fails leaves it behind for inspection.
+    /// Removes the test's namespace. A failed test leaves it for inspection.
     pub async fn finish(self) -> Result<()> {
         self.admin.delete(&format!("/api/v1/namespaces/{}", self.namespace)).await?.ok()?;
         Ok(())

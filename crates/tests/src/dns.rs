@@ -1,5 +1,5 @@
-//! Name servers under test, and a client whose messages are not ours: `hickory-proto` writes the
-//! questions and reads the answers.
+//! DNS servers under test, and a client that uses another library: `hickory-proto` encodes the
+//! questions and decodes the answers.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,20 +12,20 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use crate::server::{Server, binary};
 
-/// No server on this machine takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for one answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `nearhop dns`; ended when dropped.
+/// A running `nearhop dns`; killed when dropped.
 pub struct DnsProcess {
     process: Child,
-    /// Where it answers.
+    /// Address of the DNS server.
     pub address: SocketAddr,
-    /// Where `/ready` is.
+    /// Address of `/ready`.
     pub ready: SocketAddr,
 }
 
 impl DnsProcess {
-    /// Starts one for this API, and waits until it answers.
+    /// Starts a DNS server that reads from this API server, and waits until it answers.
     pub fn start(server: &Server, args: &[&str]) -> Result<Self> {
         let mut process = spawn(server, args)?;
         let stdout = process.stdout.take().context("stdout is piped")?;
@@ -45,11 +45,11 @@ impl DnsProcess {
             }
         };
         std::thread::spawn(move || lines.for_each(drop));
-        Ok(Self { process, address, ready: ready.context("it says where /ready is")? })
+        Ok(Self { process, address, ready: ready.context("no line `serving /ready`")? })
     }
 }
 
-/// Starts one without waiting for anything.
+/// Starts a DNS server without waiting.
 pub fn spawn(server: &Server, args: &[&str]) -> Result<Child> {
     let mut command = Command::new(binary()?);
     command.args(["dns", "--listen", "127.0.0.1:0", "--resolv-conf", "/dev/null"]);
@@ -67,22 +67,22 @@ impl Drop for DnsProcess {
     }
 }
 
-/// A client at an address of this machine.
+/// A DNS client with an address of this machine.
 pub struct Client {
     socket: UdpSocket,
     server: SocketAddr,
 }
 
 impl Client {
-    /// Asks this server, from this address.
+    /// A client that asks `server` from the address `from`.
     pub fn at(from: IpAddr, server: SocketAddr) -> Result<Self> {
         let socket = UdpSocket::bind((from, 0)).with_context(|| format!("bind to {from}"))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         socket.connect(server)?;
         Ok(Self { socket, server })
     }
 
-    /// Asks a question that may have a long answer.
+    /// Sends one question over UDP and waits for the answer, which may have up to 1232 bytes.
     pub fn ask(&self, name: &str, kind: RecordType) -> Result<Message> {
         let mut question = Message::new(rand::random(), MessageType::Query, OpCode::Query);
         question.metadata.recursion_desired = true;
@@ -95,11 +95,14 @@ impl Client {
         let length =
             self.socket.recv(&mut buffer).with_context(|| format!("ask {}", self.server))?;
         let answer = Message::from_vec(&buffer[..length])?;
-        anyhow::ensure!(answer.metadata.id == question.metadata.id, "an answer to something else");
+        anyhow::ensure!(
+            answer.metadata.id == question.metadata.id,
+            "the answer has another message id"
+        );
         Ok(answer)
     }
 
-    /// The addresses of a name, sorted; none where it has none.
+    /// The IPv4 addresses of a name, sorted; empty if it has none.
     pub fn addresses(&self, name: &str) -> Result<Vec<IpAddr>> {
         let answer = self.ask(name, RecordType::A)?;
         let address = |record: &Record| match &record.data {

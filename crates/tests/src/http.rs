@@ -1,7 +1,8 @@
 //! A plain HTTP/1.1 client over TLS, for tests that must see exactly what a server answers.
 //!
-//! Client libraries hide what these tests are about (headers, codes, the bytes of a watch), so requests are built by
-//! hand and answers are returned untouched. It deliberately has no connection pool, no retries and no decompression.
+//! Client libraries hide what these tests check: headers, status codes, the bytes of a watch. So this client builds
+//! requests itself and returns answers unchanged. It deliberately has no connection pool, no retries and no
+//! decompression.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long one answer may take; the slowest recorded one waits three seconds on purpose.
+/// Time limit for one answer; the slowest recorded answer waits three seconds on purpose.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// A server to talk to, and as whom.
+/// A server, and the credentials for its requests.
 #[derive(Clone)]
 pub struct Target {
     /// `host:port`.
@@ -88,7 +89,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON, `null` where it is something else.
+    /// The body as JSON; `null` if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
@@ -144,7 +145,7 @@ impl Target {
         Self { token: token.map(str::to_owned), ..self.clone() }
     }
 
-    /// A bare encrypted stream, for what is not a request and its answer.
+    /// Opens a TLS stream, for tests that send raw bytes.
     pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(&self.address).await.context("connect")?;
         tcp.set_nodelay(true)?;
@@ -152,17 +153,17 @@ impl Target {
         TlsConnector::from(self.tls.clone()).connect(name, tcp).await.context("TLS")
     }
 
-    /// A connection that stays open for several requests.
+    /// Opens a connection for several requests.
     pub async fn connect(&self) -> Result<Connection> {
         let (sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
         tokio::spawn(async move {
-            // An error here surfaces at the sender too, which reports it with the request.
+            // The sender reports the same error together with the request.
             let _ = connection.await;
         });
         Ok(Connection { sender, target: self.clone() })
     }
 
-    /// Sends one request on a connection of its own and reads the whole answer.
+    /// Sends one request on a new connection and reads the whole answer.
     pub async fn send(&self, request: Request) -> Result<Answer> {
         self.connect().await?.send(request).await
     }
@@ -248,7 +249,7 @@ impl Connection {
     }
 }
 
-/// An answer whose body is still coming: a watch.
+/// An answer whose body is still open: a watch.
 pub struct Open {
     /// HTTP status code.
     pub status: u16,
@@ -259,21 +260,21 @@ pub struct Open {
     _connection: Connection,
 }
 
-/// What a wait for the next line of a watch came to.
+/// Result of a wait for the next line of a watch.
 #[derive(Debug, PartialEq)]
 pub enum Line {
     /// One whole line.
     Text(String),
     /// The server ended the stream.
     End,
-    /// Nothing came in time.
+    /// No line arrived within the time limit.
     Silence,
 }
 
 impl Open {
-    /// The next line, or what happened instead.
-    pub async fn line(&mut self, patience: Duration) -> Line {
-        let deadline = tokio::time::Instant::now() + patience;
+    /// Waits for the next line, at most for `limit`.
+    pub async fn line(&mut self, limit: Duration) -> Line {
+        let deadline = tokio::time::Instant::now() + limit;
         loop {
             if let Some(at) = self.pending.iter().position(|b| *b == b'\n') {
                 let line = self.pending.split_to(at + 1);
@@ -295,16 +296,16 @@ impl Open {
         }
     }
 
-    /// The next line as JSON; `None` when the stream ended or stayed silent.
-    pub async fn event(&mut self, patience: Duration) -> Option<Value> {
-        match self.line(patience).await {
+    /// The next line as JSON; `None` if the stream ended or no line arrived within `limit`.
+    pub async fn event(&mut self, limit: Duration) -> Option<Value> {
+        match self.line(limit).await {
             Line::Text(text) => Some(serde_json::from_str(&text).unwrap_or(Value::String(text))),
             Line::End | Line::Silence => None,
         }
     }
 }
 
-/// Asks a server without TLS, such as a daemon's own: the status, and the body of the answer.
+/// Sends a GET request without TLS, for example to the admin port of a daemon; returns status and body.
 pub async fn get_plain(server: std::net::SocketAddr, path: &str) -> Result<(u16, String)> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(server).await?;
@@ -314,7 +315,7 @@ pub async fn get_plain(server: std::net::SocketAddr, path: &str) -> Result<(u16,
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.context("an HTTP answer")?, body.to_owned()))
+    Ok((status.context("not an HTTP answer")?, body.to_owned()))
 }
 
 /// Sends many requests from eight clients at a time; all must succeed.

@@ -1,10 +1,10 @@
-//! Runs a written session of commands with the kubectl on PATH and compares what it prints.
+//! Runs the kubectl commands of a session file and compares their output.
 //!
-//! A session is text: `$` starts a command, what follows is its standard output, `!` a piece of what must be on standard
-//! error, `?` the exit code if it is not 0. `$&` starts a command that goes on beside the next ones until `$end`, whose
-//! output follows there. `#` at the start of a line is a comment, `@/` in a command is the session's directory.
-//! Values that change from run to run are blotted out on both sides, and runs of spaces count as two, because column
-//! widths follow those values.
+//! A session is text. `$` starts a command; the lines after it are its expected standard output. `!` starts a text that
+//! standard error must contain, `?` the exit code if it is not 0. `$&` starts a command in the background; `$end` stops
+//! it, and its expected output follows there. `#` at the start of a line is a comment, `@/` in a command is the
+//! session's directory. Values that change from run to run are masked on both sides, and runs of spaces count as two,
+//! because column widths depend on those values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,16 +33,16 @@ pub struct Step {
 /// How a command is run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// To its end.
+    /// Until it ends.
     #[default]
     Wait,
-    /// Beside the following ones.
+    /// In the background, while the following commands run.
     Background,
-    /// Not a command: stops the one in the background.
+    /// Not a command: stops the command in the background.
     Stop,
 }
 
-/// Reads a session.
+/// Parses a session.
 pub fn parse(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -78,7 +78,7 @@ pub fn parse(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Splits a command line into words; single and double quotes hold words together.
+/// Splits a command line into words; single and double quotes group words.
 pub fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -98,7 +98,7 @@ pub fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A text with what changes from run to run blotted out.
+/// A text with the values that change from run to run masked.
 pub fn normal(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(normal_line).collect();
     while lines.last().is_some_and(String::is_empty) {
@@ -124,7 +124,7 @@ fn normal_column(column: &str) -> String {
 
 fn normal_word(word: &str) -> String {
     let bare = word.trim_matches(['"', '(', ')', ',']);
-    let blotted = if is_age(bare) {
+    let masked = if is_age(bare) {
         "<age>"
     } else if crate::replay::names::is_uuid(bare) {
         "<uid>"
@@ -137,7 +137,7 @@ fn normal_word(word: &str) -> String {
     } else {
         return word.to_owned();
     };
-    word.replace(bare, blotted)
+    word.replace(bare, masked)
 }
 
 /// Whether a word is an age: `5s`, `3m4s`.
@@ -155,13 +155,13 @@ fn is_long_date(column: &str) -> bool {
 
 /// Runs a session.
 pub struct Runner {
-    /// The kubectl.
+    /// Path of kubectl.
     pub kubectl: PathBuf,
-    /// What it is configured with.
+    /// Path of its kubeconfig.
     pub kubeconfig: PathBuf,
-    /// Where the session's files are.
+    /// Directory of the session's files.
     pub directory: PathBuf,
-    /// Its home, for its caches.
+    /// Home directory of kubectl, for its caches.
     pub home: PathBuf,
 }
 
@@ -193,7 +193,7 @@ impl Runner {
         Ok(command)
     }
 
-    /// Runs all steps and says what was not as expected.
+    /// Runs all steps and returns the differences from the expected results.
     pub fn run(&self, steps: &[Step]) -> Result<Vec<String>> {
         let mut failures = Vec::new();
         let mut background: Option<(&Step, Child)> = None;
@@ -206,14 +206,14 @@ impl Runner {
                 Mode::Background => {
                     let child = self.command(&step.command)?.spawn().context("run kubectl")?;
                     background = Some((step, child));
-                    // Discovery and the first list must be over before the next command writes.
+                    // Discovery and the first list must be complete before the next command writes.
                     std::thread::sleep(Duration::from_millis(1500));
                 }
                 Mode::Stop => {
                     let (started, mut child) =
                         background.take().context("$end without a command in the background")?;
                     std::thread::sleep(Duration::from_millis(700));
-                    // It may have ended by itself; what it printed counts either way.
+                    // The command may have ended by itself; its output is compared either way.
                     let _ = child.kill();
                     let mut output = child.wait_with_output()?;
                     output.status = std::process::ExitStatus::default();
@@ -267,7 +267,7 @@ fn fits(expected: &[String], actual: &[String]) -> bool {
     }
 }
 
-/// Reads a session file next to which its manifests are.
+/// Reads a session file.
 pub fn read(path: &Path) -> Result<Vec<Step>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     Ok(parse(&text))
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_read() {
+    fn session_text_is_parsed() {
         let steps = parse(
             "# x\n$ kubectl get svc\nNAME\n\n$ kubectl nope\n! bad\n? 1\n$& kubectl -w\n$end\nweb\n",
         );

@@ -1,4 +1,4 @@
-//! What the batteries share: starting a server, talking to it, and replaying what a real one was seen to answer.
+//! Helpers of the test batteries: start a server, send requests to it, and replay recorded answers of a real server.
 //!
 //! The batteries themselves are in `tests/`, one file per subject; the recordings and tables they read are in `data/`.
 //! Nothing here is part of the product, so failures are `anyhow` errors and panics happen only inside tests.
@@ -11,7 +11,7 @@ pub mod kubectl;
 pub mod lab;
 #[cfg(target_os = "linux")]
 pub mod node;
-// The oracle is a test; it is compiled here for all batteries.
+// The oracle is in `tests/oracle`; it is compiled here, so that all batteries can use it.
 #[path = "../tests/oracle/kep.rs"]
 pub mod oracle;
 pub mod replay;

@@ -1,10 +1,11 @@
-//! Where objects live: the path of a kind's collection.
+//! REST paths of objects and their collections.
 //!
-//! Only the kinds that the tests touch are listed; anything else is taken for a custom resource with a regular plural.
+//! Only the kinds that the tests use are listed; any other kind is treated as a namespaced custom resource with a
+//! regular plural.
 
 use serde_json::Value;
 
-/// Kind, plural, and whether it lives in a namespace.
+/// Kind, plural, and whether it is namespaced.
 const KINDS: [(&str, &str, Scope); 21] = [
     ("ConfigMap", "configmaps", Scope::Namespaced),
     ("CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster),
@@ -35,7 +36,7 @@ enum Scope {
     Namespaced,
 }
 
-/// Path of the collection that an object belongs to. `namespace` is used where the object names none.
+/// Path of the collection that an object belongs to. `namespace` is used if the object has none.
 pub fn collection(object: &Value, namespace: &str) -> String {
     let api_version = object["apiVersion"].as_str().unwrap_or("v1");
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! A cluster for the controller's tests: an embedded API, nodes and pods that a test moves about
-//! as a scheduler and kubelets would, and the controller under test.
+//! A cluster for the controller's tests: an embedded API server, nodes and pods that a test changes as
+//! the scheduler and kubelets do, and the controller under test.
 //!
-//! What the controller published is judged twice, by the objects in the API: a plan from scratch must
-//! leave nothing to write, and the hints must be those of the [`oracle`], which shares no code with core.
+//! The published slices are checked in two ways, from the objects in the API: a plan from scratch must
+//! leave nothing to write, and the hints must match the [`oracle`], which shares no code with core.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -31,10 +31,10 @@ use crate::http::{Open, Request};
 use crate::oracle;
 use crate::server::{Server, binary, start_daemon};
 
-/// How long a test waits for what should take milliseconds.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a condition that should take milliseconds.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Paths of everything the controller reads.
+/// Paths of the collections that the controller reads.
 const READ: [&str; 5] = [
     "/api/v1/nodes",
     "/api/v1/namespaces",
@@ -43,13 +43,13 @@ const READ: [&str; 5] = [
     "/apis/discovery.k8s.io/v1/endpointslices",
 ];
 
-/// A cluster and what a test does to it.
+/// A cluster, with helpers to change and check it.
 pub struct Scene {
     /// The cluster; its namespace is where pods and Services go.
     pub cluster: Cluster,
-    /// Whose slices are judged.
+    /// Settings of the controller whose slices are checked.
     pub settings: Settings,
-    /// Which Services are judged.
+    /// Mode of that controller: it selects the Services that are checked.
     pub mode: Mode,
 }
 
@@ -60,15 +60,15 @@ impl Scene {
         Ok(Self { cluster, settings: Settings::default(), mode: Mode::Replace })
     }
 
-    /// The same, judged as a controller in this mode sees it.
+    /// The same, checked as a controller in this mode sees it.
     #[must_use]
-    pub fn judged_in(mut self, mode: Mode) -> Self {
+    pub fn in_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self.settings.controller = Name::from(mode.managed_by());
         self
     }
 
-    /// As [`Scene::new`], with a server of another sort.
+    /// As [`Scene::new`], with other options of the server.
     pub async fn with(options: &crate::server::Options) -> Result<Self> {
         let server = Arc::new(crate::server::start(options).await?);
         let (admin, namespace) = (server.admin.clone(), "scene".to_owned());
@@ -128,13 +128,13 @@ impl Scene {
         self.report_pod(name, ip, true).await
     }
 
-    /// Asks for a Pod's end: it gets a deletionTimestamp and its grace period.
+    /// Deletes a Pod gracefully: it gets a deletionTimestamp and its grace period.
     pub async fn terminate_pod(&self, name: &str) -> Result<()> {
         self.cluster.admin.delete(&self.cluster.core(&format!("pods/{name}"))).await?.ok()?;
         Ok(())
     }
 
-    /// Removes a Pod, as its kubelet does when it has ended.
+    /// Removes a Pod, as its kubelet does when the containers have ended.
     pub async fn remove_pod(&self, name: &str) -> Result<()> {
         let path = self.cluster.core(&format!("pods/{name}?gracePeriodSeconds=0"));
         self.cluster.admin.delete(&path).await?.ok()?;
@@ -166,7 +166,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Gives a Node a zone, another one, or none.
+    /// Sets or removes the zone of a Node.
     pub async fn move_node(&self, name: &str, zone: Option<&str>) -> Result<()> {
         let labels = json!({"topology.kubernetes.io/zone": zone});
         self.patch_node(name, &json!({"metadata": {"labels": labels}})).await
@@ -191,7 +191,7 @@ impl Scene {
         let all = list["items"].as_array().cloned().unwrap_or_default();
         let about = |event: &Value| event["involvedObject"]["name"] == service;
         let mut events: Vec<Value> = all.into_iter().filter(about).collect();
-        // Events are named by the moment.
+        // The name of an Event ends with its time.
         events.sort_by_key(|event| event["metadata"]["name"].to_string());
         Ok(events)
     }
@@ -201,7 +201,7 @@ impl Scene {
         ServiceKey::new(&*self.cluster.namespace, service)
     }
 
-    /// Everything in the API that a controller in this mode reads.
+    /// All objects that a controller in this mode reads.
     async fn objects(&self) -> Result<Vec<Value>> {
         let mut objects = Vec::new();
         for path in READ {
@@ -219,7 +219,7 @@ impl Scene {
         Ok(objects)
     }
 
-    /// Everything as it is in the API, in a new world.
+    /// A new world with the objects in the API.
     pub async fn world(&self) -> Result<World> {
         Ok(self.world_of(&self.objects().await?))
     }
@@ -231,7 +231,7 @@ impl Scene {
         world
     }
 
-    /// A collection, and of it what a controller in this mode reads.
+    /// Path of a collection with the label selector of a controller in this mode.
     fn selecting(&self, path: &str) -> String {
         let selector = match (self.mode, path) {
             (Mode::Replace, _) => return path.to_owned(),
@@ -246,7 +246,7 @@ impl Scene {
         format!("{path}?labelSelector={selector}")
     }
 
-    /// The slices of a Service, as they stand in the API.
+    /// The slices of a Service in the API.
     pub async fn slices(&self, service: &str) -> Result<Vec<Slice>> {
         let world = self.world().await?;
         Ok(world.slices(&self.key(service)).map(|slice| Slice::clone(slice)).collect())
@@ -265,7 +265,7 @@ impl Scene {
     /// Waits until the hints of a Service's endpoints are these.
     pub async fn until_hints(&self, service: &str, wanted: &[&str]) -> Result<()> {
         let what = format!("hints {wanted:?} of {service}");
-        self.until(&what, PATIENCE, || async {
+        self.until(&what, TIMEOUT, || async {
             let found = self.hints(service).await?;
             Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
         })
@@ -282,13 +282,13 @@ impl Scene {
         Ok(slices)
     }
 
-    /// What is not as a plan from scratch would have it, or not as the KEPs say; empty when all slices
-    /// are right.
+    /// Differences of the slices from a plan from scratch, and of their hints from the KEPs; empty when
+    /// all slices are correct.
     pub async fn differences(&self) -> Result<Vec<String>> {
         let objects = self.objects().await?;
         let world = self.world_of(&objects);
         let now = PlanTime::at(Timestamp::now());
-        // Slices of others are none of our business.
+        // Slices of other managers are not checked.
         let ours = |slice: &Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
         let orphans = world.orphans().filter(|key| world.slices(key).any(ours));
         let mut wrong: Vec<String> =
@@ -300,7 +300,7 @@ impl Scene {
                 wrong.push(format!("{}: create, update, delete: {counts:?}", service.key));
             }
         }
-        // The oracle knows the defaults of all settings.
+        // The oracle implements only the default settings.
         let usual =
             Settings { controller: self.settings.controller.clone(), ..Settings::default() };
         if self.settings == usual {
@@ -309,21 +309,21 @@ impl Scene {
         Ok(wrong)
     }
 
-    /// Waits until every slice is as a plan from scratch would have it.
+    /// Waits until every slice equals a plan from scratch and the hints match the oracle.
     pub async fn settled(&self) -> Result<()> {
-        self.until("slices equal a plan from scratch", PATIENCE, || async {
+        self.until("slices equal a plan from scratch", TIMEOUT, || async {
             let wrong = self.differences().await?;
             Ok(if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) })
         })
         .await
     }
 
-    /// Waits for a condition; the error after the deadline has what the last look saw.
-    pub async fn until<F>(&self, what: &str, patience: Duration, look: impl Fn() -> F) -> Result<()>
+    /// Waits for a condition; the error at the deadline has the reason of the last check.
+    pub async fn until<F>(&self, what: &str, limit: Duration, look: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output = Result<Result<(), String>>>,
     {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         loop {
             match look().await? {
                 Ok(()) => return Ok(()),
@@ -350,7 +350,7 @@ impl Scene {
         }
         reached.sort();
         let wanted = oracle::reached_from(&objects, &key.namespace, service, &node.name);
-        anyhow::ensure!(reached == wanted, "by the KEPs {wanted:?}, but {reached:?}");
+        anyhow::ensure!(reached == wanted, "{reached:?}, but by the KEPs {wanted:?}");
         Ok(reached)
     }
 
@@ -362,7 +362,7 @@ impl Scene {
         Ok(SliceWrites { watch, events: Vec::new() })
     }
 
-    /// What the controller would do, without doing it.
+    /// The changes that the controller would make; it writes nothing.
     pub async fn dry_run(&self, options: Options) -> Result<DryRun> {
         let (trigger, shutdown) = Shutdown::manual();
         let metrics = Metrics::new();
@@ -375,7 +375,7 @@ impl Scene {
     }
 
     /// Starts the controller in this process.
-    pub async fn start(&self, options: Options) -> Result<Controlled> {
+    pub async fn start(&self, options: Options) -> Result<RunningController> {
         start(&self.cluster.server, options).await
     }
 }
@@ -399,7 +399,7 @@ pub struct SliceWrites {
 }
 
 impl SliceWrites {
-    /// Takes in what has come, until nothing comes for a while.
+    /// Reads events until none arrives for 500 ms; returns the number of all events.
     pub async fn catch_up(&mut self) -> usize {
         while let Some(event) = self.watch.event(Duration::from_millis(500)).await {
             if event["type"] != "BOOKMARK" {
@@ -412,29 +412,29 @@ impl SliceWrites {
 }
 
 /// A controller that runs in this process.
-pub struct Controlled {
-    /// What it counts.
+pub struct RunningController {
+    /// Its metrics.
     pub metrics: Metrics,
     trigger: Trigger,
     task: JoinHandle<Result<Ended, nearhop_runtime::RuntimeError>>,
 }
 
-/// Usual options in replace mode, without leader election.
+/// Default options in replace mode, without leader election.
 pub fn replace() -> Options {
     Options::new(Mode::Replace)
 }
 
 /// Starts a controller in this process.
-pub async fn start(server: &Server, options: Options) -> Result<Controlled> {
+pub async fn start(server: &Server, options: Options) -> Result<RunningController> {
     start_recorded(server, options, |_| {}).await
 }
 
-/// Starts a controller in this process, whose requests are shown to `record`.
+/// Starts a controller in this process; it calls `record` for each request.
 pub async fn start_recorded(
     server: &Server,
     options: Options,
     record: impl Fn(&http::request::Parts) + Clone + Send + Sync + 'static,
-) -> Result<Controlled> {
+) -> Result<RunningController> {
     let metrics = Metrics::new();
     let client = ClientOptions {
         kubeconfig: Some(server.kubeconfig.clone()),
@@ -446,11 +446,11 @@ pub async fn start_recorded(
     let synced = Health::new().check("informer-sync", Purpose::Ready);
     let deps = Deps { client, metrics: metrics.clone(), synced, shutdown };
     let task = tokio::spawn(nearhop_controller::run(options, deps));
-    Ok(Controlled { metrics, trigger, task })
+    Ok(RunningController { metrics, trigger, task })
 }
 
-impl Controlled {
-    /// Ends it gracefully.
+impl RunningController {
+    /// Stops it gracefully.
     pub async fn stop(self) -> Result<Ended> {
         self.trigger.request();
         Ok(self.task.await??)
@@ -496,17 +496,17 @@ pub fn read_metric(text: &str, series: &str) -> f64 {
 pub struct ControllerProcess {
     /// The process; killed when dropped.
     pub process: Child,
-    /// Where it serves health and metrics.
+    /// Address of its admin port (health and metrics).
     pub admin: SocketAddr,
 }
 
 impl ControllerProcess {
-    /// Starts the command with further arguments; its log goes to this process's.
+    /// Starts the command with further arguments; its log goes to the stderr of this process.
     pub fn start(server: &Server, arguments: &[&str]) -> Result<Self> {
         Self::start_logged(server, arguments, Stdio::inherit())
     }
 
-    /// Starts the command with further arguments and a place for its log.
+    /// Starts the command with further arguments; its log goes to `log`.
     pub fn start_logged(server: &Server, arguments: &[&str], log: Stdio) -> Result<Self> {
         let mut command = Command::new(binary()?);
         command.args(["controller", "--bind-address", "127.0.0.1:0", "--kubeconfig"]);
@@ -528,7 +528,7 @@ impl ControllerProcess {
         Ok(read_writes(&self.get("/metrics").await?))
     }
 
-    /// Asks its admin server; the body of the answer.
+    /// Sends a GET request to its admin port; returns the body.
     pub async fn get(&self, path: &str) -> Result<String> {
         Ok(crate::http::get_plain(self.admin, path).await?.1)
     }

@@ -1,8 +1,8 @@
-//! Starting servers for tests: the only file that knows how the server under test is started.
+//! Starts API servers for tests. No other file knows how the server under test is started.
 //!
 //! [`start`] runs it inside the test process, which is fast; [`start_process`] runs the `nearhop apiserver` command, which
-//! is what users run and what a crash test can kill. Where `NEARHOP_TEST_KUBECONFIG` names another cluster, [`given`]
-//! talks to that one instead.
+//! is what users run and what a crash test can kill. If `NEARHOP_TEST_KUBECONFIG` names another cluster, [`given`]
+//! connects to that cluster instead.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,22 +27,22 @@ use crate::http::Target;
 /// The variable that names a kubeconfig of another cluster to run the batteries against.
 pub const GIVEN: &str = "NEARHOP_TEST_KUBECONFIG";
 
-/// What a test server is started with.
+/// Options of a test server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Keep the objects here; without it they live in memory only.
+    /// Directory for the objects; without it they are in memory only.
     pub data_dir: Option<PathBuf>,
     /// Ranges for Service addresses; without it one IPv4 range.
     pub service_cidr: Option<String>,
     /// `host:port` to listen on; without it a free port.
     pub listen: Option<String>,
-    /// What happens by itself.
+    /// Which controllers run in the server.
     pub controllers: Controllers,
-    /// How nodes are asked for logs and exec; the command has its own certificate.
+    /// How the server requests logs and exec from nodes; the command has its own certificate.
     pub kubelets: KubeletOptions,
 }
 
-/// What may be expected of a server besides the API itself.
+/// The origin of a server: it decides what a test can expect besides the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The embedded server: has the fault endpoint and its own controllers.
@@ -53,13 +53,13 @@ pub enum Origin {
 
 /// A running server.
 pub struct Server {
-    /// As the administrator.
+    /// Client with the administrator's credentials.
     pub admin: Target,
-    /// The token of the user who may only read, where there is one.
+    /// Token of the read-only user, if there is one.
     pub read_only: Option<String>,
     /// Path of a kubeconfig for stock clients.
     pub kubeconfig: PathBuf,
-    /// Whether it is ours.
+    /// Whether the server is embedded.
     pub origin: Origin,
     running: Running,
     _scratch: Option<TempDir>,
@@ -84,12 +84,12 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Ends the process the hard way, as `kill -9` does.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) {
         if let Running::Process(process) = &mut self.running
             && let Some(mut process) = process.take()
         {
-            // It may be gone already; either way it must not be left as a zombie.
+            // The process may have ended already; `wait` prevents a zombie.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -160,7 +160,7 @@ pub fn start_process(options: &Options) -> Result<Server> {
     }
     command.stdout(Stdio::piped()).stderr(log_file(scratch.path())?);
     let process = command.spawn().context("start nearhop apiserver")?;
-    // From here on the guard ends the process, whatever fails.
+    // From here on the guard kills the process if a step fails.
     let mut guard = Guard(Some(process));
     wait_until_listening(&mut guard, &kubeconfig, scratch.path())?;
     let (admin, read_only) = read_kubeconfig(&kubeconfig)?;
@@ -202,7 +202,7 @@ fn wait_until_listening(guard: &mut Guard, kubeconfig: &Path, scratch: &Path) ->
     std::thread::spawn(move || lines.for_each(drop));
     if !first.contains("listening on https://") {
         let log = fs::read_to_string(scratch.join("stderr")).unwrap_or_default();
-        bail!("nearhop apiserver said {first:?} instead of where it listens; stderr: {log}");
+        bail!("nearhop apiserver printed {first:?} instead of its address; stderr: {log}");
     }
     let deadline = Instant::now() + Duration::from_secs(5);
     while !kubeconfig.exists() && Instant::now() < deadline {
@@ -256,7 +256,7 @@ pub fn binary() -> Result<PathBuf> {
     found.clone().map_err(anyhow::Error::msg)
 }
 
-/// Starts a daemon and waits for its first line, which says where it can be asked.
+/// Starts a daemon and waits for its first line, which has the address of its admin port.
 pub fn start_daemon(command: &mut Command) -> Result<(Child, SocketAddr)> {
     let mut process = command.stdout(Stdio::piped()).spawn()?;
     let stdout = process.stdout.take().context("stdout is piped")?;
@@ -267,28 +267,32 @@ pub fn start_daemon(command: &mut Command) -> Result<(Child, SocketAddr)> {
     let Some(Ok(admin)) = address else {
         let _ = process.kill();
         let _ = process.wait();
-        bail!("{command:?} said {first:?} instead of where it serves");
+        bail!("{command:?} printed {first:?} instead of its address");
     };
     Ok((process, admin))
 }
 
 fn find_or_build() -> Result<PathBuf> {
-    // A run of all tests has built it already.
+    // `cargo xtask test` has built it already.
     if let Some(path) = std::env::var_os("NEARHOP_BINARY").map(PathBuf::from) {
-        anyhow::ensure!(path.exists(), "NEARHOP_BINARY: {} is not there", path.display());
+        anyhow::ensure!(path.exists(), "NEARHOP_BINARY: {} does not exist", path.display());
         return Ok(path);
     }
-    // Test executables live in target/<profile>/deps, commands one level above.
+    // Test executables are in target/<profile>/deps, commands one level above.
     let me = std::env::current_exe()?;
-    let profile = me.parent().and_then(Path::parent).context("where this test was built")?;
+    let profile = me
+        .parent()
+        .and_then(Path::parent)
+        .context("the test executable is not in target/<profile>/deps")?;
     let path = profile.join("nearhop");
-    // Always asked: cargo knows whether what is there is up to date, and `cargo test` of one crate does not.
+    // Always runs cargo, because only cargo knows whether the command is up to date: `cargo test` of one crate does not
+    // build it.
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    // With the features that this crate chooses, so that nothing is built twice.
+    // With the features of this crate, so that cargo builds no crate twice.
     build.args(["build", "--quiet", "--package", "nearhop", "--package", "nearhop-tests"]);
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-    // What `cargo test` tells this process about itself: build scripts that look at it (ring's) would take it for a
-    // change, and build everything above them again, here and the next time from outside.
+    // `cargo test` sets these variables in this process. Build scripts that read them (ring's) would see a change, and
+    // cargo would rebuild all dependents, here and in the next run.
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -299,7 +303,7 @@ fn find_or_build() -> Result<PathBuf> {
         build.env("CARGO_TARGET_DIR", target);
     }
     if profile.ends_with("release") {
-        // What `cargo bench` built the benches with.
+        // The profile of `cargo bench`.
         build.args(["--profile", "bench"]);
     }
     let status = build.status().context("run cargo build for the nearhop command")?;
@@ -314,17 +318,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_kubeconfig_may_ask_for_no_verification() -> Result<()> {
+    async fn insecure_skip_tls_verify_accepts_another_authority() -> Result<()> {
         let server = start(&Options::default()).await?;
         let text = fs::read_to_string(&server.kubeconfig)?;
         let other = start(&Options::default()).await?;
         let foreign = fs::read_to_string(&other.kubeconfig)?;
         let ca_of = |text: &str| -> Result<String> {
             let line = text.lines().find(|line| line.contains("certificate-authority-data"));
-            Ok(line.context("a CA")?.to_owned())
+            Ok(line.context("no CA in the kubeconfig")?.to_owned())
         };
         let path = server.kubeconfig.with_extension("changed");
-        // Another CA: refused, unless the client does not verify.
+        // With another CA the client refuses the server, unless it skips verification.
         fs::write(&path, text.replace(&ca_of(&text)?, &ca_of(&foreign)?))?;
         let (strict, _) = read_kubeconfig(&path)?;
         assert!(strict.get("/version").await.is_err());

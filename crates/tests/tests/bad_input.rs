@@ -6,26 +6,28 @@ use nearhop_tests::cluster::Cluster;
 use nearhop_tests::http::{Answer, Request};
 use serde_json::{Value, json};
 
-/// As whom a request is sent.
+/// The user that sends a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum User {
     Admin,
     ReadOnly,
-    Stranger,
-    Nobody,
+    /// With a token that the server does not know.
+    Unknown,
+    /// Without a token.
+    Anonymous,
 }
 
 struct Case {
     what: &'static str,
-    who: Who,
+    user: User,
     request: Request,
     status: u16,
-    /// Empty where the answer is no Status.
+    /// Empty if the answer is not a Status.
     reason: &'static str,
 }
 
 fn case(what: &'static str, request: Request, status: u16, reason: &'static str) -> Case {
-    Case { what, who: Who::Admin, request, status, reason }
+    Case { what, user: User::Admin, request, status, reason }
 }
 
 fn text(method: &str, path: &str, content_type: &str, body: impl Into<bytes::Bytes>) -> Request {
@@ -56,7 +58,7 @@ fn bodies(cluster: &Cluster) -> Vec<Case> {
         ),
         case("no body", Request::new("POST", &maps), 400, "BadRequest"),
         case(
-            "JSON that is no object",
+            "JSON that is not an object",
             text("POST", &maps, "application/json", "[1,2]"),
             400,
             "BadRequest",
@@ -89,7 +91,7 @@ fn bodies(cluster: &Cluster) -> Vec<Case> {
             "BadRequest",
         ),
         case(
-            "a number without end",
+            "a number of 400 digits",
             text("POST", &maps, "application/json", wide),
             400,
             "BadRequest",
@@ -150,7 +152,7 @@ fn bodies(cluster: &Cluster) -> Vec<Case> {
             "BadRequest",
         ),
         case(
-            "protobuf without its head",
+            "protobuf without its prefix",
             text("POST", &maps, "application/vnd.kubernetes.protobuf", "nonsense"),
             400,
             "BadRequest",
@@ -197,7 +199,7 @@ fn bodies(cluster: &Cluster) -> Vec<Case> {
     ]
 }
 
-/// Requests that are wrong whatever their body.
+/// Requests that are wrong with any body.
 fn requests(cluster: &Cluster) -> Vec<Case> {
     let (maps, kept) = (cluster.core("configmaps"), cluster.core("configmaps/kept"));
     let get = |rest: &str| Request::new("GET", &cluster.core(rest));
@@ -229,7 +231,7 @@ fn requests(cluster: &Cluster) -> Vec<Case> {
         case("bad continue token", get("configmaps?limit=1&continue=garbage"), 400, "BadRequest"),
         case("bad percent encoding", get("configmaps?labelSelector=%zz"), 400, "BadRequest"),
         case("HEAD", Request::new("HEAD", &kept), 405, ""),
-        case("an invented method", Request::new("FROB", &kept), 405, "MethodNotAllowed"),
+        case("an unknown method", Request::new("FROB", &kept), 405, "MethodNotAllowed"),
         case(
             "PUT on a collection",
             Request::new("PUT", &maps).json(&body),
@@ -270,7 +272,7 @@ fn requests(cluster: &Cluster) -> Vec<Case> {
             "Conflict",
         ),
         case(
-            "already there",
+            "an object that exists",
             Request::new("POST", &maps).json(&json!({"metadata": {"name": "kept"}})),
             409,
             "AlreadyExists",
@@ -296,7 +298,7 @@ fn patches(cluster: &Cluster) -> Vec<Case> {
             "Invalid",
         ),
         case(
-            "add below what is missing",
+            "add below a missing path",
             patch(JSON, r#"[{"op":"add","path":"/a/b/c","value":1}]"#.into()),
             422,
             "Invalid",
@@ -315,7 +317,7 @@ fn patches(cluster: &Cluster) -> Vec<Case> {
         ),
         case("not a list", patch(JSON, "{}".into()), 400, "BadRequest"),
         case("10,001 operations", patch(JSON, operations(10_001)), 413, "RequestEntityTooLarge"),
-        case("merge patch that is no JSON", patch(MERGE, "{oops".into()), 400, "BadRequest"),
+        case("merge patch that is not JSON", patch(MERGE, "{oops".into()), 400, "BadRequest"),
         case("merge patch that is a list", patch(MERGE, "[]".into()), 400, "BadRequest"),
         case(
             "merge patch of the name",
@@ -349,46 +351,46 @@ fn patches(cluster: &Cluster) -> Vec<Case> {
     ]
 }
 
-/// Requests by those who may not.
-fn strangers(cluster: &Cluster) -> Vec<Case> {
+/// Requests of users without the right.
+fn forbidden(cluster: &Cluster) -> Vec<Case> {
     let (maps, kept) = (cluster.core("configmaps"), cluster.core("configmaps/kept"));
     let body = json!({"metadata": {"name": "a"}});
-    let as_ = |who, what, request, status, reason| Case { what, who, request, status, reason };
+    let as_ = |user, what, request, status, reason| Case { what, user, request, status, reason };
     vec![
-        as_(Who::Stranger, "wrong token", Request::new("GET", &kept), 401, "Unauthorized"),
+        as_(User::Unknown, "wrong token", Request::new("GET", &kept), 401, "Unauthorized"),
         as_(
-            Who::Stranger,
+            User::Unknown,
             "wrong token, writing",
             Request::new("POST", &maps).json(&body),
             401,
             "Unauthorized",
         ),
-        as_(Who::Nobody, "no token", Request::new("GET", &kept), 403, "Forbidden"),
-        as_(Who::Nobody, "no token, writing", Request::new("DELETE", &kept), 403, "Forbidden"),
+        as_(User::Anonymous, "no token", Request::new("GET", &kept), 403, "Forbidden"),
+        as_(User::Anonymous, "no token, writing", Request::new("DELETE", &kept), 403, "Forbidden"),
         as_(
-            Who::ReadOnly,
+            User::ReadOnly,
             "read only: create",
             Request::new("POST", &maps).json(&body),
             403,
             "Forbidden",
         ),
-        as_(Who::ReadOnly, "read only: delete", Request::new("DELETE", &kept), 403, "Forbidden"),
+        as_(User::ReadOnly, "read only: delete", Request::new("DELETE", &kept), 403, "Forbidden"),
         as_(
-            Who::ReadOnly,
+            User::ReadOnly,
             "read only: patch",
             text("PATCH", &kept, "application/merge-patch+json", "{}"),
             403,
             "Forbidden",
         ),
         as_(
-            Who::ReadOnly,
+            User::ReadOnly,
             "read only: Secrets",
             Request::new("GET", &cluster.core("secrets")),
             403,
             "Forbidden",
         ),
         as_(
-            Who::ReadOnly,
+            User::ReadOnly,
             "read only: dry run",
             Request::new("POST", &format!("{maps}?dryRun=All")).json(&body),
             403,
@@ -398,11 +400,11 @@ fn strangers(cluster: &Cluster) -> Vec<Case> {
 }
 
 async fn send(cluster: &Cluster, case: &Case) -> Result<Option<Answer>> {
-    let target = match case.who {
-        Who::Admin => cluster.admin.clone(),
-        Who::Stranger => cluster.admin.with_token(Some("wrong")),
-        Who::Nobody => cluster.admin.with_token(None),
-        Who::ReadOnly => match &cluster.server.read_only {
+    let target = match case.user {
+        User::Admin => cluster.admin.clone(),
+        User::Unknown => cluster.admin.with_token(Some("wrong")),
+        User::Anonymous => cluster.admin.with_token(None),
+        User::ReadOnly => match &cluster.server.read_only {
             Some(token) => cluster.admin.with_token(Some(token)),
             None => return Ok(None),
         },
@@ -423,7 +425,7 @@ async fn refused_with_a_reason_and_nothing_written() -> Result<()> {
     let mut cases = bodies(&cluster);
     cases.extend(requests(&cluster));
     cases.extend(patches(&cluster));
-    cases.extend(strangers(&cluster));
+    cases.extend(forbidden(&cluster));
     for case in &cases {
         let answer = match send(&cluster, case).await {
             Ok(Some(answer)) => answer,
@@ -467,7 +469,7 @@ async fn a_continue_token_of_another_server_is_refused() -> Result<()> {
     }
     let page = cluster.read("configmaps?limit=1").await?.json();
     let token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-    // A server that never gave it out: the version in it lies in its future, or was never kept.
+    // The other server has never issued this token: the version in it is in its future, or not in its history.
     let other = Cluster::embedded().await?;
     let path = other.core(&format!("configmaps?limit=1&continue={token}"));
     let answer = other.admin.get(&path).await?;

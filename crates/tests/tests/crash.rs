@@ -1,5 +1,4 @@
-//! `kill -9` in the middle of writing, and a disk that is full: what was acknowledged is there afterwards, and nothing
-//! else is half there.
+//! `kill -9` during writes, and a full disk: acknowledged writes survive, and no object is partly written.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -33,7 +32,7 @@ struct Acknowledged {
 /// Acknowledged writes by path.
 type Log = Arc<Mutex<BTreeMap<String, Acknowledged>>>;
 
-/// What is sent as the content in a round: long enough to be cut in the middle if anything could cut it.
+/// The content that a writer sends in a round; it is long, so that a partial write would show.
 fn content(name: &str, round: u64) -> String {
     format!("{name}/{round}/{}", "x".repeat(400))
 }
@@ -52,7 +51,7 @@ fn note(log: &Log, path: &str, version: u64, round: u64) {
     log.insert(path.to_owned(), Acknowledged { version, round });
 }
 
-/// Creates objects and changes each once, until done or cut off.
+/// Creates objects and changes each once, until all are done or the connection fails.
 async fn write(mut connection: Connection, writer: usize, log: Log, count: Arc<AtomicU64>) {
     for number in (writer..OBJECTS).step_by(WRITERS) {
         let name = format!("o{number}");
@@ -114,13 +113,13 @@ async fn stored(target: &Target) -> Result<BTreeMap<String, Value>> {
     Ok(all)
 }
 
-/// The round that an object's content is from; fails on anything that was never sent.
+/// The round of an object's content; fails if no writer sent this content.
 fn round_of(object: &Value) -> Result<u64> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let found = object["metadata"]["annotations"]["content"].as_str().unwrap_or_default();
     (0..2)
         .find(|round| content(name, *round) == found)
-        .with_context(|| format!("half written: {object}"))
+        .with_context(|| format!("partly written: {object}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,7 +128,7 @@ async fn acknowledged_writes_survive_a_kill() -> Result<()> {
     let mut options = Options { data_dir: Some(data.path().into()), ..Options::default() };
     let mut server = start_process(&options)?;
     let target = server.admin.clone();
-    // Clients find the server again where it was.
+    // The server restarts at the same address.
     options.listen = Some(target.address.clone());
     target
         .post("/api/v1/namespaces", &json!({"metadata": {"name": "crash"}}))
@@ -150,8 +149,8 @@ async fn acknowledged_writes_survive_a_kill() -> Result<()> {
     server.kill();
     writers.join_all().await;
     let acknowledged = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert!(count.load(Ordering::Relaxed) >= KILL_AFTER, "too slow to test anything");
-    assert!(acknowledged.len() < OBJECTS, "the kill came too late to test anything");
+    assert!(count.load(Ordering::Relaxed) >= KILL_AFTER, "too few writes before the kill");
+    assert!(acknowledged.len() < OBJECTS, "all objects were written before the kill");
 
     let server = start_process(&options)?;
     let target = server.admin.clone();
@@ -169,7 +168,7 @@ async fn acknowledged_writes_survive_a_kill() -> Result<()> {
         assert!(round_of(object)? >= write.round, "{path}: {write:?}");
         newest = newest.max(write.version);
     }
-    // At most one write per writer was on its way.
+    // Each writer had at most one unacknowledged write.
     assert!(
         stored.len() <= acknowledged.len() + WRITERS,
         "{} {}",
@@ -184,13 +183,13 @@ async fn acknowledged_writes_survive_a_kill() -> Result<()> {
     let service = json!({"metadata": {"name": "fresh"}, "spec": {"ports": [{"port": 80}]}});
     let fresh = target.post(&format!("{NAMESPACE}/services"), &service).await?.expect(201)?.json();
     let taken = |s: &Value| s["spec"]["clusterIP"] == fresh["spec"]["clusterIP"];
-    assert!(!stored.values().any(taken), "an address was given out twice");
+    assert!(!stored.values().any(taken), "an address was allocated twice");
     catches_up(&target, &cache).await?;
     informer.abort();
     Ok(())
 }
 
-/// Waits until the informer knows what a list says.
+/// Waits until the informer's cache equals a list.
 async fn catches_up(target: &Target, cache: &Mutex<BTreeMap<String, String>>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(15);
     while Instant::now() < deadline {
@@ -215,7 +214,7 @@ fn mount_small(directory: &Path, kibibytes: u32) -> Result<()> {
         .context("mount a tmpfs")
 }
 
-/// Asks again until the answer has this status.
+/// Repeats a GET request until the answer has this status.
 async fn until_status(admin: &Target, path: &str, status: u16) -> Result<Answer> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -251,7 +250,7 @@ async fn fill_and_make_room(directory: &Path) -> Result<()> {
     let admin = &server.admin;
     admin.post(COLLECTION, &map("before", 10)).await?.expect(201)?;
     admin.get("/readyz").await?.expect(200)?;
-    // Something else takes all the room there is.
+    // Another file fills the disk.
     let ballast = directory.join("ballast");
     let mut file = std::fs::File::create(&ballast)?;
     while file.write_all(&[1; 4096]).is_ok() {}
@@ -261,13 +260,13 @@ async fn fill_and_make_room(directory: &Path) -> Result<()> {
     let message = refused["message"].as_str().unwrap_or_default();
     let place = directory.join("objects.redb").display().to_string();
     assert!(message.contains(&place) && message.contains("No space left"), "{message}");
-    // A small write is refused as well: it is not known what the disk took of it.
+    // The server refuses a small write as well: it does not know what the disk has stored.
     admin.post(COLLECTION, &map("small", 1)).await?.expect(500)?;
     let ready = admin.get("/readyz").await?.expect(500)?.text();
     assert!(ready.contains("[-]disk failed") && ready.contains("No space left"), "{ready}");
     let anonymous = admin.with_token(None).get("/readyz").await?.expect(500)?.text();
     assert!(anonymous.contains("[-]disk failed: reason withheld\n"), "{anonymous}");
-    // It need not be restarted: reads go on, watches too.
+    // Reads work without a restart.
     admin.get("/livez").await?.expect(200)?;
     assert_eq!(names(&admin.get(COLLECTION).await?.expect(200)?.json()), ["before"]);
 
@@ -297,7 +296,9 @@ fn a_full_disk_stops_writes_and_nothing_else_until_there_is_room() {
                 .enable_all()
                 .build()
                 .expect("a runtime");
-            runtime.block_on(fill_and_make_room(scratch.path())).expect("all of it");
+            runtime
+                .block_on(fill_and_make_room(scratch.path()))
+                .expect("the server recovers from a full disk");
         },
     );
 }

@@ -1,4 +1,4 @@
-//! What a server makes of minimal input: each recorded input must give the recorded object.
+//! Defaults of the API server: each recorded minimal input must give the recorded object.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn cases() -> Vec<Value> {
             serde_json::from_str(&text).expect("JSON")
         })
         .collect();
-    // Definitions before what they define.
+    // Definitions before their custom resources.
     cases
         .sort_by_key(|c| (c["input"]["kind"] != "CustomResourceDefinition", c["name"].to_string()));
     cases
@@ -44,7 +44,7 @@ async fn prepared(options: &Options) -> Result<Server> {
     Ok(server)
 }
 
-/// The answer to a case: of the create call, or of a later read where that is what was recorded.
+/// The answer to a case: of the create request, or of a later read if the recording has that.
 async fn answer(server: &Server, case: &Value) -> Result<(u16, Value)> {
     let admin = &server.admin;
     let output = &case["output"];
@@ -64,7 +64,7 @@ async fn answer(server: &Server, case: &Value) -> Result<(u16, Value)> {
     Ok((answer.status, answer.json()))
 }
 
-/// All differences between what the cases say and what the server does.
+/// All differences between the cases and the answers of the server.
 async fn differences(server: &Server, cases: &[Value]) -> Result<Vec<Difference>> {
     let mut differences = Vec::new();
     for case in cases {

@@ -1,13 +1,13 @@
 //! Two `nearhop controller` processes and one Lease: whatever happens to one of them, exactly one writes.
 //!
-//! How long things take is asserted by the times in the Lease object, not by how fast this machine is; the
+//! The tests compare the times in the Lease object, so they do not depend on the speed of this machine; the
 //! tests of the runtime's lease have the upper bounds.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::LeaseSpec;
-use nearhop_tests::scene::{ControllerProcess, PATIENCE, Scene, read_metric};
+use nearhop_tests::scene::{ControllerProcess, Scene, TIMEOUT, read_metric};
 
 const LEASE: Duration = Duration::from_secs(3);
 const LEASE_PATH: &str =
@@ -35,12 +35,12 @@ async fn leads(process: &ControllerProcess) -> Result<bool> {
     Ok(read_metric(&process.get("/metrics").await?, LEADS) == 1.0)
 }
 
-/// Waits until one of two leads; that one is first in the answer.
-async fn sort_out(
+/// Waits until one of two controllers leads; returns the leader first.
+async fn until_one_leads(
     a: ControllerProcess,
     b: ControllerProcess,
 ) -> Result<(ControllerProcess, ControllerProcess)> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         match (leads(&a).await?, leads(&b).await?) {
             (true, true) => bail!("both lead"),
@@ -58,12 +58,12 @@ impl Pair {
         scene.node("n1", Some("a")).await?;
         scene.service("web", serde_json::json!({})).await?;
         scene.pod("p", "n1", "10.1.0.1", "web").await?;
-        let (leader, other) = sort_out(candidate(&scene)?, candidate(&scene)?).await?;
+        let (leader, other) = until_one_leads(candidate(&scene)?, candidate(&scene)?).await?;
         scene.settled().await?;
         Ok(Self { leader, other, scene })
     }
 
-    /// Changes the pod's readiness, and waits until the slices say so.
+    /// Changes the pod's readiness, and waits until the slices have it.
     async fn flip(&self, ready: bool) -> Result<()> {
         self.scene.report_pod("p", "10.1.0.1", ready).await?;
         let expected = || async {
@@ -72,7 +72,7 @@ impl Pair {
             let found = endpoints.next().context("no endpoint")?.conditions.ready;
             Ok(if found == Some(ready) { Ok(()) } else { Err(format!("ready is {found:?}")) })
         };
-        self.scene.until("the change is in the slices", PATIENCE, expected).await
+        self.scene.until("the change is in the slices", TIMEOUT, expected).await
     }
 
     /// `spec` of the Lease.
@@ -92,7 +92,7 @@ impl Pair {
             "{now:?}"
         );
         let (acquired, renewed) = (now.acquire_time.clone(), before.renew_time.clone());
-        let (acquired, renewed) = acquired.zip(renewed).context("a Lease has times")?;
+        let (acquired, renewed) = acquired.zip(renewed).context("the Lease has no times")?;
         let waited = Duration::try_from(acquired.0.duration_since(renewed.0))?;
         ensure!(waited >= LEASE, "taken over {waited:?} after the last renewal");
         Ok(())
@@ -132,7 +132,7 @@ async fn a_stopped_leader_does_not_write_when_it_continues() -> Result<()> {
     let before = pair.lease().await?;
     pair.flip(false).await?;
     pair.check_taken_over(&before).await?;
-    // It continues in the middle of changes that it sees, too.
+    // The stopped leader continues while the pod changes.
     for round in 0..20 {
         if round == 5 {
             pair.leader.signal("CONT")?;
@@ -142,7 +142,7 @@ async fn a_stopped_leader_does_not_write_when_it_continues() -> Result<()> {
     let steps_down = || async {
         Ok(if leads(&pair.leader).await? { Err("it leads".to_owned()) } else { Ok(()) })
     };
-    pair.scene.until("the stopped leader to step down", PATIENCE, steps_down).await?;
+    pair.scene.until("the stopped leader to step down", TIMEOUT, steps_down).await?;
     assert_eq!(pair.leader.writes().await?, writes, "the stopped leader wrote");
     assert!(leads(&pair.other).await?);
     assert!(pair.other.writes().await? >= 21.0);
@@ -154,12 +154,12 @@ async fn a_leader_releases_the_lease_when_it_terminates() -> Result<()> {
     let mut pair = Pair::new().await?;
     let before = pair.lease().await?;
     pair.leader.signal("TERM")?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
         if let Some(status) = pair.leader.process.try_wait()? {
             break status;
         }
-        ensure!(Instant::now() < deadline, "it does not end");
+        ensure!(Instant::now() < deadline, "the leader does not end");
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert_eq!(status.code(), Some(0));

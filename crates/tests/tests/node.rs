@@ -1,7 +1,7 @@
-//! log and exec: passed on to the node that runs a Pod, bytes and all.
+//! Logs and exec: the API server proxies them to the node that runs the Pod.
 //!
-//! The node here is a socket that records what it is asked and answers as a kubelet does; the lab's
-//! node agent takes its place where Pods really run.
+//! The node in these tests is a socket that records requests and answers as a kubelet does. The lab's
+//! tests use the real node agent.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 const POD: &str = "/api/v1/namespaces/default/pods/p";
 
-/// The authority of both sides, and what it signed.
+/// A certificate authority, and the certificate of a node.
 struct Pki {
     authority: Authority,
     node: Pair,
@@ -33,7 +33,7 @@ impl Pki {
         Ok(Self { node: authority.issue_server(&node)?, authority })
     }
 
-    /// A server with this authority, its client certificate, and the authority of its nodes.
+    /// Starts an API server that trusts nodes of this authority and has a client certificate of it.
     async fn server(&self, client: &str) -> Result<Server> {
         let kubelets = KubeletOptions {
             authorities: Some(self.authority.certificate().to_owned()),
@@ -43,8 +43,8 @@ impl Pki {
     }
 }
 
-/// A node that answers with `answer` and then sends back whatever it is sent. What it was asked
-/// begins with the name in the client's certificate.
+/// Starts a node that sends `answer` and then echoes all bytes. A recorded request starts with the name
+/// in the client's certificate.
 async fn node(pki: &Pki, answer: &'static str) -> Result<(u16, mpsc::UnboundedReceiver<String>)> {
     let config = server_config(&pki.node, Some(pki.authority.certificate()))?;
     let tls = TlsAcceptor::from(Arc::new(config));
@@ -78,7 +78,7 @@ async fn read_head(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<String> {
     Ok(String::from_utf8(head)?)
 }
 
-/// A Pod with two containers on a node that is reached at a port.
+/// Creates a Node with this kubelet port, and a Pod with two containers on it.
 async fn pod_on(api: &Target, port: u16) -> Result<()> {
     let node = json!({"metadata": {"name": "n"}, "status": {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -92,7 +92,7 @@ async fn pod_on(api: &Target, port: u16) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn logs_come_from_the_node() -> Result<()> {
+async fn logs_are_proxied_from_the_node() -> Result<()> {
     let pki = Pki::new()?;
     let server = pki.server("kube-apiserver-kubelet-client").await?;
     let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nhello\n";
@@ -100,11 +100,14 @@ async fn logs_come_from_the_node() -> Result<()> {
     pod_on(&server.admin, port).await?;
     let log = server.admin.get(&format!("{POD}/log?container=b&tailLines=5")).await?.expect(200)?;
     assert_eq!(log.text(), "hello\n");
-    let head = asked.recv().await.context("the node was asked")?;
-    let (name, head) = head.split_once(": ").context("a name and a head")?;
-    assert_eq!(name, "kube-apiserver-kubelet-client", "what the server shows");
+    let head = asked.recv().await.context("the node received no request")?;
+    let (name, head) = head.split_once(": ").context("no name before the request")?;
+    assert_eq!(name, "kube-apiserver-kubelet-client", "the client certificate of the server");
     assert!(head.starts_with("GET /containerLogs/default/p/b?tailLines=5 HTTP/1.1\r\n"), "{head}");
-    assert!(!head.to_lowercase().contains("authorization"), "the token is not the node's: {head}");
+    assert!(
+        !head.to_lowercase().contains("authorization"),
+        "the node must not get the user's token: {head}"
+    );
     Ok(())
 }
 
@@ -121,9 +124,9 @@ async fn logs_and_exec_that_cannot_be_proxied_are_refused() -> Result<()> {
     let unreachable = api.get(&format!("{POD}/log?container=a")).await?;
     assert_eq!((unreachable.status, unreachable.reason().as_str()), (500, "InternalError"));
     assert_eq!(api.get("/api/v1/namespaces/default/pods/q/log").await?.status, 404);
-    let read_only = server.read_only.as_deref().context("a second token")?;
+    let read_only = server.read_only.as_deref().context("no read-only token")?;
     let reader = api.with_token(Some(read_only));
-    // A WebSocket begins with GET, which must not make it a read.
+    // A WebSocket request is a GET, but it must not count as a read.
     let exec = format!("{POD}/exec?container=a&command=sh");
     assert_eq!(reader.get(&exec).await?.status, 403);
     assert_eq!(reader.post(&exec, &json!({})).await?.status, 403);
@@ -131,7 +134,7 @@ async fn logs_and_exec_that_cannot_be_proxied_are_refused() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exec_joins_the_two_connections() -> Result<()> {
+async fn exec_joins_the_connections_of_client_and_node() -> Result<()> {
     let pki = Pki::new()?;
     let server = pki.server("c").await?;
     let answer =
@@ -148,7 +151,7 @@ async fn exec_joins_the_two_connections() -> Result<()> {
     stream.write_all(request.as_bytes()).await?;
     let head = read_head(&mut stream).await?;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-    let head = asked.recv().await.context("the node was asked")?;
+    let head = asked.recv().await.context("the node received no request")?;
     let path = "c: GET /exec/default/p/a?command=echo&command=a+b&output=true HTTP/1.1\r\n";
     assert!(head.starts_with(path), "{head}");
     assert!(head.to_lowercase().contains("sec-websocket-key"), "{head}");
@@ -159,8 +162,8 @@ async fn exec_joins_the_two_connections() -> Result<()> {
     Ok(())
 }
 
-/// A node that does not take the server's certificate does not take the user's word either; but it
-/// is not the user who has to log in.
+/// The node refuses the certificate of the API server. The user must not get 401, because the user's
+/// credentials are not the cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_401_of_a_node_becomes_a_500_with_the_cure() -> Result<()> {
     let pki = Pki::new()?;
@@ -186,6 +189,6 @@ async fn a_node_of_another_authority_is_not_asked() -> Result<()> {
     let log = server.admin.get(&format!("{POD}/log?container=a")).await?;
     assert_eq!(log.status, 500, "{}", log.text());
     assert!(log.text().contains("--kubelet-certificate-authority"), "{}", log.text());
-    assert!(asked.try_recv().is_err(), "it was asked");
+    assert!(asked.try_recv().is_err(), "the node received a request");
     Ok(())
 }

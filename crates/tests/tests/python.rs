@@ -1,6 +1,6 @@
 //! The Python client against the command that users run: the session in `data/python/session.py`.
 //!
-//! Needs python3 with venv, and PyPI once; skipped where either is out of reach.
+//! Needs python3 with venv, and PyPI once; skipped if either is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,22 +11,21 @@ use nearhop_skip::skip;
 use nearhop_tests::replay::transcript::data;
 use nearhop_tests::server::{Options, start_process};
 
-/// How long installing may take before it counts as out of reach.
+/// Time limit of the installation; the test is skipped if it takes longer.
 const INSTALL: Duration = Duration::from_secs(90);
 /// The client the recordings were made with, and what is compatible with it.
 const PACKAGE: &str = "kubernetes>=34,<38";
 
-/// Runs a command within a bound; its output where it failed.
-fn run(command: &mut Command, bound: Duration) -> Result<(), String> {
+/// Runs a command with a time limit; the error is its output.
+fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| e.to_string())?;
-    let deadline = Instant::now() + bound;
+    let deadline = Instant::now() + limit;
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
         if Instant::now() > deadline {
-            // Out of reach, not broken: end it and say so.
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("not done within {} s", bound.as_secs()));
+            return Err(format!("not done within {} s", limit.as_secs()));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -38,10 +37,13 @@ fn run(command: &mut Command, bound: Duration) -> Result<(), String> {
     Err(format!("{}\n{}", text(&output.stdout), text(&output.stderr)))
 }
 
-/// A Python with the client, made once below the build directory.
+/// Path of a Python with the client, installed once in the build directory.
 fn python() -> Result<Result<PathBuf, String>> {
     let executable = std::env::current_exe()?;
-    let target = executable.ancestors().nth(3).context("where this test was built")?;
+    let target = executable
+        .ancestors()
+        .nth(3)
+        .context("the test executable is not in target/<profile>/deps")?;
     let home = target.join("python-client");
     let python = home.join("bin/python");
     let has_client = |python: &Path| {

@@ -1,5 +1,5 @@
-//! What happens when clients go away in the middle, or all want the same at once, with a disk that
-//! takes its time.
+//! Clients that disconnect during a request, and concurrent requests for the same object, on a server
+//! that writes to disk.
 
 use std::time::Duration;
 
@@ -40,11 +40,12 @@ async fn abandon(
     Ok(())
 }
 
-async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+/// Waits for all clients, and for the requests that they abandoned.
+async fn join_all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    // Abandoned requests are still processed.
+    // The server still processes abandoned requests.
     tokio::time::sleep(Duration::from_millis(300)).await;
     Ok(())
 }
@@ -58,19 +59,19 @@ fn service(name: &str, address: Option<&Value>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_away_leaves_no_address_behind() -> Result<()> {
+async fn abandoned_requests_leak_no_address() -> Result<()> {
     let (server, _data) = persistent().await?;
     let mut tasks = JoinSet::new();
     for number in 0..100 {
         let body = service(&format!("s{number}"), None);
-        // Some before the request is read, some before it is answered, some after.
+        // Some clients disconnect before the request is read, some before the answer, some after it.
         let after = Duration::from_millis(number % 25);
         tasks.spawn(abandon(server.admin.clone(), "POST", SERVICES.into(), body, after));
     }
-    all(tasks).await?;
+    join_all(tasks).await?;
     let stored = server.admin.get(SERVICES).await?.expect(200)?.json();
     let stored = stored["items"].as_array().cloned().unwrap_or_default();
-    assert!(stored.len() > 5, "some requests arrived: {}", stored.len());
+    assert!(stored.len() > 5, "too few requests arrived: {}", stored.len());
     for (number, taken) in stored.iter().enumerate() {
         let body = service(&format!("again{number}"), Some(&taken["spec"]["clusterIP"]));
         assert_eq!(server.admin.post(SERVICES, &body).await?.status, 422, "{taken}");
@@ -82,7 +83,7 @@ async fn a_client_that_goes_away_leaves_no_address_behind() -> Result<()> {
         let after = Duration::from_millis(number as u64 % 25);
         tasks.spawn(abandon(server.admin.clone(), "DELETE", path, json!({}), after));
     }
-    all(tasks).await?;
+    join_all(tasks).await?;
     let left = server.admin.get(SERVICES).await?.expect(200)?.json();
     let left: Vec<&Value> = left["items"].as_array().into_iter().flatten().collect();
     for (number, gone) in stored.iter().enumerate() {
@@ -115,7 +116,7 @@ async fn one_of_many_concurrent_applies_creates_and_the_others_change() -> Resul
                 Ok(())
             });
         }
-        all(tasks).await?;
+        join_all(tasks).await?;
         let path = format!("/api/v1/namespaces/default/configmaps/m{round}");
         let merged = server.admin.get(&path).await?.expect(200)?.json();
         assert_eq!(merged["data"].as_object().map_or(0, |data| data.len()), 6, "{merged}");
@@ -124,7 +125,7 @@ async fn one_of_many_concurrent_applies_creates_and_the_others_change() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_outlives_its_namespace() -> Result<()> {
+async fn objects_are_deleted_with_their_namespace() -> Result<()> {
     let (server, _data) = persistent().await?;
     for round in 0..10 {
         let namespace = format!("/api/v1/namespaces/n{round}");
@@ -141,7 +142,7 @@ async fn nothing_outlives_its_namespace() -> Result<()> {
             });
         }
         server.admin.delete(&namespace).await?.expect(200)?;
-        all(tasks).await?;
+        join_all(tasks).await?;
     }
     for _ in 0..50 {
         let left = server.admin.get("/api/v1/namespaces").await?.expect(200)?.json();

@@ -1,8 +1,6 @@
-//! What the controller and the proxy ask of an API server is exactly what `nearhop manifests` grants: no verb less, no
-//! verb more.
+//! The requests of the controller, the proxy and the DNS server need exactly the rights that `nearhop manifests` grants.
 //!
-//! Each is driven through everything that makes it send a different kind of request, and each request is recorded before
-//! it is sent.
+//! Each test causes every kind of request of one component, and records each request before it is sent.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -17,7 +15,7 @@ use nearhop_apiserver::Controllers;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use nearhop_core::{Gate, Gates};
 use nearhop_runtime::lease::LeaseOptions;
-use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace, start_recorded};
+use nearhop_tests::scene::{RunningController, Scene, TIMEOUT, replace, start_recorded};
 use nearhop_tests::server::{self, binary};
 use serde_json::{Value, json};
 
@@ -25,7 +23,7 @@ use serde_json::{Value, json};
 type Right = (String, String, String);
 type Used = Arc<Mutex<BTreeSet<Right>>>;
 
-/// What a Kubernetes authorizer would be asked about a request.
+/// The right that a Kubernetes authorizer checks for a request.
 fn right(parts: &Parts) -> Result<Right> {
     let path: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
     let (group, rest) = match path.as_slice() {
@@ -66,7 +64,7 @@ fn rights(rules: &[Rule], verbs: impl Fn(&Rule) -> Vec<&'static str>) -> BTreeSe
     rules.iter().flat_map(of).collect()
 }
 
-/// Notes what each request would need.
+/// Records the right that each request needs.
 fn recorder(used: &Used) -> impl Fn(&Parts) + Clone + Send + Sync + 'static {
     let used = used.clone();
     move |parts: &Parts| {
@@ -82,7 +80,7 @@ fn has(used: &Used, group: &str, resource: &str, verb: &str) -> bool {
     used.contains(&(group.to_owned(), resource.to_owned(), verb.to_owned()))
 }
 
-/// As a server answers whose WatchList gate is off.
+/// A fault: the server answers as if its WatchList gate were off.
 fn without_streaming(user_agent: &str) -> Value {
     json!({
         "answers": [{"code": 422, "share": 1.0}], "path": "sendInitialEvents", "watches": true,
@@ -90,7 +88,7 @@ fn without_streaming(user_agent: &str) -> Value {
     })
 }
 
-/// Nothing was used that is not granted, and everything that is granted was used.
+/// Asserts that only granted rights were used, and all of them.
 fn assert_exact(used: &Used, rules: &[Rule]) {
     let used = used.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let asked = rights(rules, |rule| rule.verbs.to_vec());
@@ -99,12 +97,13 @@ fn assert_exact(used: &Used, rules: &[Rule]) {
     let missing: Vec<_> = used.difference(&granted).collect();
     assert!(missing.is_empty(), "used and not granted: {missing:?}");
     assert!(idle.is_empty(), "granted and never used: {idle:?}");
-    assert_eq!(used, asked, "used by itself, although it is said to be implied only");
+    assert_eq!(used, asked, "a right that should only be implied was used");
 }
 
+/// A controller whose requests are recorded.
 struct Recorded {
     scene: Scene,
-    controller: Controlled,
+    controller: RunningController,
     used: Used,
 }
 
@@ -132,7 +131,7 @@ impl Recorded {
         let look = || async {
             Ok(self.has(group, resource, verb).then_some(()).ok_or("not yet".to_owned()))
         };
-        self.scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
+        self.scene.until(&format!("{verb} {resource}"), TIMEOUT, look).await
     }
 
     /// Another client writes a slice between the controller's read and its write.
@@ -162,10 +161,10 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     let recorded = Recorded::new().await?;
     let scene = &recorded.scene;
     scene.node("n1", Some("a")).await?;
-    // Asks for something, so that there are conditions; and for nonsense, so that there is an event.
+    // A valid setting, so that there are conditions, and an invalid one, so that there is an event.
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
-    let nonsense = json!({"metadata": {"annotations": {"nearhop.dev/topology-keys": "!"}}});
-    scene.patch_service("web", &nonsense).await?;
+    let invalid = json!({"metadata": {"annotations": {"nearhop.dev/topology-keys": "!"}}});
+    scene.patch_service("web", &invalid).await?;
     scene.pod("p", "n1", "10.1.0.1", "web").await?;
     recorded.until_used("discovery.k8s.io", "endpointslices", "create").await?;
     recorded.until_used("nearhop.dev", "podlocators", "create").await?;
@@ -176,7 +175,7 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     scene.settled().await?;
     recorded.cause_conflict().await?;
     scene.settled().await?;
-    // There is no garbage collector here: the controller asks whether the Service is gone, and deletes.
+    // There is no garbage collector here: the controller checks that the Service is gone, and deletes its slices.
     scene.cluster.admin.delete(&scene.cluster.core("services/web")).await?.ok()?;
     recorded.until_used("", "services", "get").await?;
     recorded.until_used("discovery.k8s.io", "endpointslices", "delete").await?;
@@ -226,7 +225,7 @@ mod proxy {
             user_agent: "nearhop-proxy/test".to_owned(),
         };
         let (trigger, shutdown) = Shutdown::manual();
-        // No request.
+        // No requests to the admin port.
         let (_, questions) = tokio::sync::mpsc::channel(1);
         let deps = Deps {
             lock: Lock::take(&Name::from("nearhop"))?,
@@ -240,7 +239,7 @@ mod proxy {
         Ok((trigger, tokio::spawn(run(options, deps))))
     }
 
-    /// Lists, watches, and watches again after they were cut.
+    /// Makes the proxy list, watch, and watch again after the watches are dropped.
     async fn drive(scene: &Scene, used: &Used) -> Result<()> {
         scene.node("n1", Some("a")).await?;
         scene.service("web", json!({})).await?;
@@ -250,7 +249,7 @@ mod proxy {
             let look = || async {
                 Ok(has(used, group, resource, verb).then_some(()).ok_or("not yet".to_owned()))
             };
-            scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
+            scene.until(&format!("{verb} {resource}"), TIMEOUT, look).await
         };
         until_used("", "events", "create").await?;
         let kinds = [
@@ -304,7 +303,7 @@ mod dns {
 
     use super::*;
 
-    /// Lists and watches; it never writes.
+    /// Makes the DNS server list and watch; it never writes.
     async fn drive(scene: &Scene, used: &Used) -> Result<()> {
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let definition = nearhop_api::locator::definition();
@@ -338,7 +337,7 @@ mod dns {
                     let there = has(used, rule.group, rule.resource, verb);
                     Ok(there.then_some(()).ok_or("not yet".to_owned()))
                 };
-                scene.until(&what, PATIENCE, look).await?;
+                scene.until(&what, TIMEOUT, look).await?;
             }
         }
         trigger.request();
@@ -355,7 +354,7 @@ mod dns {
     }
 }
 
-/// What `nearhop manifests` prints.
+/// The objects that `nearhop manifests` prints.
 fn manifests() -> Result<Vec<Value>> {
     let output = Command::new(binary()?).args(["manifests", "--namespace", "default"]).output()?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -406,13 +405,13 @@ fn the_manifests_grant_what_the_rules_say() -> Result<()> {
             assert_eq!(binding["subjects"][0][field], account["metadata"][field]);
         }
     }
-    assert_eq!(documents[0], definition(), "what the others grant rights on comes first");
+    assert_eq!(documents[0], definition(), "the definition comes before the roles for it");
     assert_eq!(documents.len(), 12);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_server_takes_the_manifests() -> Result<()> {
+async fn the_api_server_accepts_the_manifests() -> Result<()> {
     let scene = Scene::new().await?;
     for document in manifests()? {
         let kind = document["kind"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Who may read what from the embedded API, by which names and addresses it is reached, and clients
-//! that only want to keep it busy.
+//! Read access to the embedded API, the names and addresses in its certificate, and clients that waste
+//! its resources.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// Deadline for what must happen: long, because only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for a condition; long, because only a failing test waits for all of it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -21,7 +21,8 @@ async fn the_read_only_token_reads_everything_but_secrets() -> Result<()> {
     let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hidden"}});
     let secrets = "/api/v1/namespaces/default/secrets";
     server.admin.post(secrets, &secret).await?.expect(201)?;
-    let reader = server.admin.with_token(Some(server.read_only.as_deref().context("a token")?));
+    let reader =
+        server.admin.with_token(Some(server.read_only.as_deref().context("no read-only token")?));
     let one = format!("{secrets}/s");
     for path in [secrets, &one, "/api/v1/secrets", "/api/v1/secrets?watch=1"] {
         let answer = reader.get(path).await?;
@@ -65,7 +66,7 @@ async fn the_certificate_names_the_service_and_its_cluster_ips() -> Result<()> {
         target.stream().await.with_context(|| name.to_owned())?;
     }
     "10.96.0.1".clone_into(&mut target.host);
-    ensure!(target.stream().await.is_err(), "that is an address of another range");
+    ensure!(target.stream().await.is_err(), "the certificate has an address of another range");
     Ok(())
 }
 
@@ -99,10 +100,10 @@ async fn a_huge_header_is_refused() -> Result<()> {
     let mut stream = server.admin.stream().await?;
     let head =
         format!("GET /version HTTP/1.1\r\nHost: x\r\nX-Big: {}\r\n\r\n", "x".repeat(4 << 20));
-    // The server need not read all of it.
-    let _closed = timeout(PATIENCE, stream.write_all(head.as_bytes())).await?;
+    // The server may close the connection before it has read all.
+    let _closed = timeout(TIMEOUT, stream.write_all(head.as_bytes())).await?;
     let mut answer = Vec::new();
-    let _reset = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.context("still open")?;
+    let _reset = timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.context("still open")?;
     let text = String::from_utf8_lossy(&answer);
     ensure!(text.is_empty() || text.starts_with("HTTP/1.1 431"), "{text}");
     server.admin.get("/version").await?.expect(200)?;
@@ -125,7 +126,7 @@ async fn clients_that_say_nothing_or_half_a_request_are_closed() -> Result<()> {
     server.admin.get("/version").await?.expect(200)?;
     for (said, mut stream) in streams {
         let mut rest = Vec::new();
-        let closed = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+        let closed = timeout(TIMEOUT, stream.read_to_end(&mut rest)).await;
         ensure!(closed.is_ok(), "still open after {said:?}");
     }
     Ok(())

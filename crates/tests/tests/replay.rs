@@ -1,7 +1,7 @@
-//! The recordings of a real server, replayed: every difference is either on the written list or a failure.
+//! Replays the recordings of a real server: every difference is either in `data/accepted.json` or a failure.
 //!
 //! `NEARHOP_REPLAY=40-get-svc-watch,raw-*` replays only some, `NEARHOP_REPLAY_PRINT=all` prints the accepted
-//! differences too. Each group of transcripts is one test, so that a failure says where to look.
+//! differences too. Each group of transcripts is one test, so that a failure shows the affected area.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -53,7 +53,7 @@ fn recordings() -> Arc<Recorded> {
 /// Replays a group, once per process.
 fn outcome(group: usize) -> &'static Outcome {
     static OUTCOMES: [OnceLock<Outcome>; GROUPS.len()] = [const { OnceLock::new() }; GROUPS.len()];
-    // One group at a time: the machine is better used by the transcripts of one.
+    // One group at a time: its transcripts already run in parallel.
     static TURN: Mutex<()> = Mutex::new(());
     let (_, patterns) = GROUPS[group];
     OUTCOMES[group].get_or_init(|| {

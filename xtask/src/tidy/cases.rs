@@ -1,7 +1,5 @@
-//! The conformance files: what must hold before anyone runs them.
-//!
-//! Their shapes are the case loader's business. Here only what a reader relies on when citing a
-//! case: its id is unique in its file, and the file's count is true.
+//! Checks the conformance files: each id is unique in its file, so that a case can be cited, and
+//! `count` is correct. The case loader checks the other fields.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +20,7 @@ pub(super) fn check_cases(file: &TextFile) -> Vec<Violation> {
     };
     let Some(cases) = value.get("cases").and_then(Value::as_array) else {
         let cure = "give the file an array `cases`";
-        return vec![file.violation(1, "there is no list of cases", cure)];
+        return vec![file.violation(1, "the file has no list `cases`", cure)];
     };
     let mut found = check_ids(file, cases);
     found.extend(check_count(file, value.get("count"), cases.len()));
@@ -35,7 +33,7 @@ fn check_ids(file: &TextFile, cases: &[Value]) -> Vec<Violation> {
     for (index, case) in cases.iter().enumerate() {
         let Some(id) = case.get("id").and_then(Value::as_str) else {
             let what = format!("case number {} has no id", index + 1);
-            found.push(file.violation(1, what, "give it an `id`, a text of its own"));
+            found.push(file.violation(1, what, "give it a unique `id`"));
             continue;
         };
         if !seen.insert(id) {
@@ -48,14 +46,14 @@ fn check_ids(file: &TextFile, cases: &[Value]) -> Vec<Violation> {
 }
 
 fn check_count(file: &TextFile, count: Option<&Value>, cases: usize) -> Option<Violation> {
-    let said = count.and_then(Value::as_u64);
-    (said != u64::try_from(cases).ok()).then(|| {
+    let declared = count.and_then(Value::as_u64);
+    (declared != u64::try_from(cases).ok()).then(|| {
         let at = file.lines().find(|(_, line)| line.contains("\"count\""));
-        let said = said.map_or_else(|| "nothing".to_owned(), |count| count.to_string());
+        let declared = declared.map_or_else(|| "missing".to_owned(), |count| count.to_string());
         file.violation(
             at.map_or(1, |(number, _)| number),
-            format!("`count` says {said}, and there are {cases} cases"),
-            "correct `count`, or bring the lost case back",
+            format!("`count` is {declared}, but the file has {cases} cases"),
+            "correct `count`, or restore the missing case",
         )
     })
 }
@@ -77,39 +75,39 @@ mod tests {
     }
 
     #[test]
-    fn a_true_file_is_clean() {
+    fn a_valid_file_has_no_violations() {
         assert!(check(r#"{"count": 2, "cases": [{"id": "a"}, {"id": "b"}]}"#).is_empty());
         assert!(check(r#"{"count": 0, "cases": []}"#).is_empty());
     }
 
     #[test]
-    fn a_repeated_id_is_found_at_its_second_place() {
+    fn a_repeated_id_is_found_at_its_second_line() {
         let text = "{\"count\": 2, \"cases\": [\n{\"id\": \"a\"},\n{\"id\": \"a\"}]}";
         let expected = "conformance/cases/x.json:3: the id `a` is used twice";
         assert_eq!(check(text), [expected]);
     }
 
     #[test]
-    fn a_wrong_count_is_found_and_so_is_a_missing_one() {
+    fn wrong_and_missing_counts_are_found() {
         assert_eq!(
             check("{\n\"count\": 3, \"cases\": [{\"id\": \"a\"}]}"),
-            ["conformance/cases/x.json:2: `count` says 3, and there are 1 cases"]
+            ["conformance/cases/x.json:2: `count` is 3, but the file has 1 cases"]
         );
         assert_eq!(
             check("{\"cases\": [{\"id\": \"a\"}]}"),
-            ["conformance/cases/x.json:1: `count` says nothing, and there are 1 cases"]
+            ["conformance/cases/x.json:1: `count` is missing, but the file has 1 cases"]
         );
     }
 
     #[test]
-    fn a_file_that_is_no_list_of_cases_is_found() {
+    fn files_without_a_list_of_cases_are_found() {
         for text in ["", "{\"count\": 0}", "{\"count\": 1, \"cases\": [{\"id\": 7}]}"] {
             assert_eq!(check(text).len(), 1, "{text}");
         }
     }
 
     #[test]
-    fn other_files_are_left_alone() {
+    fn other_files_are_not_checked() {
         assert!(check_cases(&file("conformance/cases/README.md", "text")).is_empty());
         assert!(check_cases(&file("other/x.json", "text")).is_empty());
     }

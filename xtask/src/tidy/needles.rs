@@ -1,7 +1,6 @@
-//! Words that must not stay: marks of unfinished work, and names of the place where the work was
-//! done.
+//! Finds marks of unfinished work, and paths that exist on one machine only.
 //!
-//! The needles are assembled from halves, so that this file does not find itself.
+//! The texts are assembled from halves, so that tidy does not find them in this file.
 
 use super::{TextFile, Violation};
 
@@ -24,14 +23,14 @@ pub(super) fn check_unfinished(file: &TextFile) -> Vec<Violation> {
     if !UNFINISHED_IN.iter().any(|place| file.path.starts_with(place)) {
         return Vec::new();
     }
-    let cure = "finish it, or write down today's behaviour and test it as it is";
+    let cure = "finish the work, or document and test the current behaviour";
     let holds = |line: &str, needle: &str| line.contains(needle);
     find(file, &UNFINISHED, holds, "unfinished", cure)
 }
 
 pub(super) fn check_places(file: &TextFile) -> Vec<Violation> {
     let cure = "write the path relative to the repository";
-    find(file, &WORKPLACES, has_absolute, "one machine's path", cure)
+    find(file, &WORKPLACES, has_absolute, "path of one machine", cure)
 }
 
 fn find(
@@ -50,7 +49,7 @@ fn find(
     found
 }
 
-/// A path begins there: `a/work/b` and `~/work/b` are relative.
+/// Whether an absolute path begins with `path`: `a/work/b` and `~/work/b` are relative.
 fn has_absolute(line: &str, path: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-.~/}>".contains(c);
     line.match_indices(path).any(|(at, _)| !line[..at].chars().next_back().is_some_and(continues))

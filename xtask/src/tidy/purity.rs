@@ -1,8 +1,8 @@
-//! The centre stays pure: what `nearhop-core` may depend on, and what its sources must not name.
+//! Checks that `nearhop-core` is pure: it has only allowed dependencies, and its sources do not use
+//! clocks, random numbers, sockets or the environment.
 //!
-//! A search over text, not a proof: it finds the honest mistake early and by name. Tests inside the
-//! sources are searched too, since a test that needs a clock is testing something that should have
-//! taken the time as an argument.
+//! This is a text search, not a proof: it finds accidental uses. It includes the tests in the
+//! sources, because code whose test needs a clock should take the time as an argument.
 
 use super::rooms::at_manifest;
 use super::workspace::Package;
@@ -11,7 +11,7 @@ use super::{TextFile, Violation};
 const CORE: &str = "nearhop-core";
 const CORE_SOURCES: &str = "crates/routing/core/src/";
 
-/// Values, their text form, and errors; nothing that reaches out of the process.
+/// Crates for values, their text form, and errors. None of them has side effects.
 const ALLOWED: [&str; 5] = ["ipnet", "jiff", "serde", "serde_json", "thiserror"];
 
 struct Ban {
@@ -20,9 +20,8 @@ struct Ban {
 }
 
 const TIME: &str = "take the time as an argument, as a `jiff` value";
-const RANDOM: &str = "take the drawn number as an argument";
-const EFFECT: &str =
-    "return a value that describes the effect and let a room at the rim perform it";
+const RANDOM: &str = "take the random number as an argument";
+const EFFECT: &str = "return a value that describes the effect, and perform it in another crate";
 const ORDER: &str = "use BTreeMap or BTreeSet: the order must not depend on a seed";
 const ENVIRONMENT: &str = "take the setting as an argument";
 
@@ -40,24 +39,24 @@ const BANS: [Ban; 11] = [
     ban("HashSet", ORDER),
 ];
 
-/// The same modules by the names they have inside `use std::{...}`.
+/// The same modules by their names inside `use std::{...}`.
 const STD_BANS: [Ban; 2] = [ban("time", TIME), ban("env", ENVIRONMENT)];
 
 const fn ban(name: &'static str, cure: &'static str) -> Ban {
     Ban { name, cure }
 }
 
-/// Core's dependencies on others. Those on our own crates are the rooms' business.
+/// Checks the external dependencies of core; `rooms` checks those on crates of the workspace.
 pub(super) fn check_dependencies(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
     let Some(core) = packages.iter().find(|package| package.name == CORE) else {
         return Vec::new();
     };
     let ours = |name: &str| packages.iter().any(|package| package.name == name);
-    core.lasting_dependencies()
+    core.non_dev_dependencies()
         .filter(|name| !ALLOWED.contains(name) && !ours(name))
         .map(|name| {
             let what = format!("`{CORE}` must not depend on `{name}`");
-            let cure = "keep it at the rim; or argue for it in ALLOWED of xtask/src/tidy/purity.rs";
+            let cure = "use it in another crate, or add it to ALLOWED in xtask/src/tidy/purity.rs";
             at_manifest(files, core, name, what, cure)
         })
         .collect()
@@ -75,7 +74,7 @@ pub(super) fn check_source(file: &TextFile) -> Vec<Violation> {
         let group_bans: &[Ban] = if in_std_group { &STD_BANS } else { &[] };
         for ban in BANS.iter().chain(group_bans) {
             if has_word(code, ban.name) {
-                let what = format!("the centre must not use `{}`", ban.name);
+                let what = format!("nearhop-core must not use `{}`", ban.name);
                 found.push(file.violation(number, what, ban.cure));
             }
         }
@@ -84,7 +83,8 @@ pub(super) fn check_source(file: &TextFile) -> Vec<Violation> {
     found
 }
 
-/// A `//` inside a text counts as a comment only after a blank, which addresses do not have.
+/// A line without its comment. `//` in a string counts as a comment only after a space, so URLs do
+/// not.
 fn without_comment(line: &str) -> &str {
     if line.trim_start().starts_with("//") {
         return "";
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_allowed_crates_may_enter_core() {
+    fn core_depends_only_on_allowed_crates() {
         let core = package(
             CORE,
             &[("serde", Kind::Normal), ("tokio", Kind::Normal), ("proptest", Kind::Dev)],
@@ -130,32 +130,32 @@ mod tests {
     }
 
     #[test]
-    fn every_ban_is_found_where_it_is_used() {
+    fn every_banned_name_is_found() {
         for ban in &BANS {
             let text = format!("//! Doc.\nuse a::b;\nlet x = {}::new();\n", ban.name);
-            let expected = format!("3:the centre must not use `{}`", ban.name);
+            let expected = format!("3:nearhop-core must not use `{}`", ban.name);
             assert_eq!(banned(&text), [expected]);
         }
     }
 
     #[test]
-    fn a_grouped_import_hides_nothing() {
+    fn names_in_grouped_imports_are_found() {
         let text = "use std::{\n    env,\n    fmt,\n    time::Duration,\n};\nlet env = time();\n";
         assert_eq!(
             banned(text),
-            ["2:the centre must not use `env`", "4:the centre must not use `time`"]
+            ["2:nearhop-core must not use `env`", "4:nearhop-core must not use `time`"]
         );
     }
 
     #[test]
-    fn comments_and_longer_names_are_left_alone() {
+    fn comments_and_longer_names_are_ignored() {
         let text =
             "//! No HashMap.\n    /// Instant\nlet operand = 1; // not rand\nstruct Instantly;\n";
         assert!(banned(text).is_empty());
     }
 
     #[test]
-    fn other_rooms_may_use_the_clock() {
+    fn other_crates_can_use_the_clock() {
         let text = "use std::time::Instant;\n";
         assert!(check_source(&file("crates/routing/runtime/src/clock.rs", text)).is_empty());
         assert!(check_source(&file("crates/routing/core/benches/plan.rs", text)).is_empty());

@@ -1,5 +1,5 @@
-//! The only part of tidy that touches the world: it lists files, reads them, and asks cargo about
-//! the workspace.
+//! Reads the input of tidy: lists and reads files, and runs `cargo metadata`. No other part of tidy
+//! has side effects.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ use super::workspace::parse_metadata;
 use super::{Repo, TextFile};
 use crate::step::cargo;
 
-/// Directories that hold what tools made. Only looked at where git cannot say what is ignored.
-const MADE_BY_TOOLS: [&str; 4] = [".git", "target", "corpus", "artifacts"];
+/// Directories with generated files. Used only if git cannot list the files.
+const GENERATED: [&str; 4] = [".git", "target", "corpus", "artifacts"];
 
 pub(super) fn read_repo(root: &Path) -> Result<Repo> {
     let paths = list_files(root)?;
@@ -28,7 +28,7 @@ pub(super) fn read_repo(root: &Path) -> Result<Repo> {
 fn read_metadata(root: &Path) -> Result<Vec<u8>> {
     let args = ["metadata", "--format-version", "1", "--no-deps"];
     let output = cargo().current_dir(root).args(args).output();
-    let output = output.context("cargo metadata could not be started")?;
+    let output = output.context("cannot start cargo metadata")?;
     ensure!(
         output.status.success(),
         "cargo metadata failed: {}",
@@ -40,7 +40,7 @@ fn read_metadata(root: &Path) -> Result<Vec<u8>> {
 fn list_files(root: &Path) -> Result<Vec<String>> {
     let mut paths = match list_with_git(root) {
         Some(paths) => paths,
-        // A source archive, or a machine without git: the rules hold there too.
+        // A source archive, or a machine without git.
         None => {
             let mut found = Vec::new();
             walk(root, "", &mut found)?;
@@ -52,7 +52,7 @@ fn list_files(root: &Path) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Tracked files and those about to be: a violation should show before it is committed.
+/// Tracked files and new files: tidy finds a violation before it is committed.
 fn list_with_git(root: &Path) -> Option<Vec<String>> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").current_dir(root).args(args).output().ok()?;
@@ -67,7 +67,7 @@ fn walk(root: &Path, under: &str, found: &mut Vec<String>) -> Result<()> {
         fs::read_dir(&directory).with_context(|| format!("listing {}", directory.display()))?;
     for entry in entries {
         let entry = entry?;
-        // A name that is not UTF-8 is no file of ours.
+        // No file of the repository has a name that is not UTF-8.
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
@@ -75,14 +75,14 @@ fn walk(root: &Path, under: &str, found: &mut Vec<String>) -> Result<()> {
         let kind = entry.file_type()?;
         if kind.is_file() {
             found.push(path);
-        } else if kind.is_dir() && !MADE_BY_TOOLS.contains(&name.as_str()) {
+        } else if kind.is_dir() && !GENERATED.contains(&name.as_str()) {
             walk(root, &path, found)?;
         }
     }
     Ok(())
 }
 
-/// None for what is no text, and for what git lists but the work tree has lost.
+/// `None` for a file that is not text, and for a file that git lists but the work tree does not have.
 fn read_text(root: &Path, path: String) -> Result<Option<TextFile>> {
     let bytes = match fs::read(root.join(&path)) {
         Ok(bytes) => bytes,
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_git_the_walk_finds_the_sources_and_skips_what_tools_made() {
+    fn without_git_the_walk_finds_sources_and_skips_generated_files() {
         let root = std::env::temp_dir().join(format!("xtask-walk-{}", std::process::id()));
         for path in ["src/deep/a.rs", "target/debug/b.rs", ".git/config", ".ci/run"] {
             let path = root.join(path);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_file_and_a_directory_are_no_text() {
+    fn missing_files_and_directories_are_not_text() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(read_text(here, "src/lost.rs".to_owned()).unwrap().is_none());
         assert!(read_text(here, "src".to_owned()).unwrap().is_none());

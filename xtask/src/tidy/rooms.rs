@@ -1,7 +1,8 @@
-//! The rooms: ARCHITECTURE.md's table against the crates that exist, and who may import whom.
+//! Checks the rooms, one for each crate: the table in ARCHITECTURE.md matches the existing crates,
+//! and each crate imports only what it may import.
 //!
-//! The directions are written down here a second time, on purpose: a manifest that changes them has
-//! to be argued for in two places.
+//! The allowed imports are listed here in addition to the manifests, so that a new import between
+//! crates needs a deliberate change in two places.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +27,14 @@ const RUNTIME: &str = "nearhop-runtime";
 const FEED: &str = "nearhop-feed";
 const NET: &str = "nearhop-net";
 
-/// What each crate may import of ours, outside its tests.
+/// The workspace crates that each crate may import, except in tests.
 fn imports_of(package: &str) -> Option<Imports> {
     use Imports::{Anything, Only};
     Some(match package {
-        // RUNTIME is process plumbing; xtask must run when nothing else compiles.
+        // RUNTIME has no cluster logic; xtask must run when other crates do not compile.
         CORE | RUNTIME | NET | "nearhop-skip" | "xtask" => Only(&[]),
         API | NETFILTER | OBJECT => Only(&[CORE]),
-        // What becomes of packets can only be said of rules.
+        // The simulator sends packets through the rules of NETFILTER.
         SIMULATOR => Only(&[NETFILTER, CORE]),
         CONFORM => Only(&[SIMULATOR, NETFILTER, CORE]),
         FEED => Only(&[API, CORE, RUNTIME]),
@@ -45,7 +46,7 @@ fn imports_of(package: &str) -> Option<Imports> {
         "nearhop-manager" => Only(&[FEED, CORE, RUNTIME]),
         "nearhop-lab" => Only(&[NET, API, CORE, RUNTIME]),
         "nearhop-dashboard" => Only(&[API, CORE]),
-        // The binary wires everything and decides nothing; the batteries drive everything.
+        // The binary connects all crates; the tests use all crates.
         "nearhop" | "nearhop-tests" => Anything,
         _ => return None,
     })
@@ -64,8 +65,8 @@ struct Room {
     line: usize,
 }
 
-/// Every crate has a row marked `here`, and every such row has a crate; a planned room has none
-/// yet.
+/// Checks that every crate has a row marked `here`, that every such row has a crate, and that a
+/// planned room has no crate yet.
 pub(super) fn check_map(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
     let Some(map) = files.iter().find(|file| file.path == MAP) else {
         return vec![missing_map()];
@@ -78,12 +79,12 @@ pub(super) fn check_map(files: &[TextFile], packages: &[Package]) -> Vec<Violati
             (State::Here, true) | (State::Planned, false) => {}
             (State::Here, false) => found.push(map.violation(
                 room.line,
-                format!("the table says crate `{name}` is here, and it does not exist"),
+                format!("the table marks crate `{name}` as here, but it does not exist"),
                 "create the crate, mark the row `planned`, or remove it",
             )),
             (State::Planned, true) => found.push(map.violation(
                 room.line,
-                format!("the table says crate `{name}` is planned, and it exists"),
+                format!("the table marks crate `{name}` as planned, but it exists"),
                 "mark the row `here`",
             )),
         }
@@ -95,7 +96,7 @@ pub(super) fn check_map(files: &[TextFile], packages: &[Package]) -> Vec<Violati
                 package,
                 &package.name,
                 format!("crate `{}` is not in {MAP}'s rooms table", package.name),
-                "add its row: what lives there, what it may touch, what it must never do",
+                "add its row, with all columns of the table",
             ));
         }
     }
@@ -115,11 +116,11 @@ fn missing_map() -> Violation {
 fn parse_rooms(map: &TextFile) -> (Vec<Room>, Vec<Violation>) {
     let mut rows = map.lines().skip_while(|(_, line)| state_column(line).is_none());
     let Some((_, header)) = rows.next() else {
-        let what = "there is no rooms table";
+        let what = "the file has no rooms table";
         let cure = "give the table a header `| room (crate) | state | ... |`";
         return (Vec::new(), vec![map.violation(1, what, cure)]);
     };
-    let column = state_column(header).expect("rows begins at a line that has the column");
+    let column = state_column(header).expect("the header has the column");
     let mut rooms = Vec::new();
     let mut found = Vec::new();
     for (number, line) in rows.take_while(|(_, line)| line.starts_with('|')) {
@@ -131,7 +132,7 @@ fn parse_rooms(map: &TextFile) -> (Vec<Room>, Vec<Violation>) {
             Some((package, state)) => rooms.push(Room { package, state, line: number }),
             None => found.push(map.violation(
                 number,
-                "the row does not read as a room",
+                "the row is not a valid room",
                 "write it as: | `room` (`crate`) | here or planned | ... |",
             )),
         }
@@ -156,12 +157,12 @@ fn state_column(line: &str) -> Option<usize> {
     is_header.then(|| cells.iter().position(|cell| *cell == "state"))?
 }
 
-/// Never empty: a line without bars is one cell.
+/// The cells of a row, at least one: a line without bars is one cell.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Imports go from the rim to the centre, never back and never sideways.
+/// Checks that each crate imports only the crates in `imports_of`.
 pub(super) fn check_directions(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
     let ours: BTreeSet<&str> = packages.iter().map(|p| p.name.as_str()).collect();
     let mut found = Vec::new();
@@ -179,22 +180,22 @@ pub(super) fn check_directions(files: &[TextFile], packages: &[Package]) -> Vec<
         let Imports::Only(allowed) = imports else {
             continue;
         };
-        let internal = package.lasting_dependencies().filter(|d| ours.contains(d));
+        let internal = package.non_dev_dependencies().filter(|d| ours.contains(d));
         for dependency in internal.filter(|d| !allowed.contains(d)) {
             found.push(at_manifest(
                 files,
                 package,
                 dependency,
                 format!("`{}` must not import `{dependency}`", package.name),
-                "pass the value in from the room that wires both, or move the code to where both may reach it",
+                "pass the value in from a crate that imports both, or move the code to a crate that both may import",
             ));
         }
     }
     found
 }
 
-/// The floors: a crate that routes never imports one that emulates a cluster, so that a routing
-/// engineer never has to read the emulator. Test dependencies are free.
+/// Checks that no crate in `crates/routing` imports one in `crates/emulator`, so that an engineer can
+/// read the routing code without the emulator. Test dependencies are allowed.
 pub(super) fn check_floors(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
     let floor =
         |package: &&Package, name: &str| package.manifest.starts_with(&format!("crates/{name}/"));
@@ -202,23 +203,23 @@ pub(super) fn check_floors(files: &[TextFile], packages: &[Package]) -> Vec<Viol
         packages.iter().filter(|p| floor(p, "emulator")).map(|p| p.name.as_str()).collect();
     let mut found = Vec::new();
     for package in packages.iter().filter(|p| floor(p, "routing")) {
-        for dependency in package.lasting_dependencies().filter(|d| emulator.contains(d)) {
+        for dependency in package.non_dev_dependencies().filter(|d| emulator.contains(d)) {
             found.push(at_manifest(
                 files,
                 package,
                 dependency,
                 format!(
-                    "`{}` is on the routing floor and imports `{dependency}` of the emulator",
+                    "`{}` is in crates/routing and imports `{dependency}` of crates/emulator",
                     package.name
                 ),
-                "move what both need to the routing floor",
+                "move the shared code to a crate in crates/routing",
             ));
         }
     }
     found
 }
 
-/// A violation at the manifest's line that begins with `key` or names it as the package.
+/// A violation at the line of the manifest that begins with `key` or contains it in quotes.
 pub(super) fn at_manifest(
     files: &[TextFile],
     package: &Package,
@@ -262,7 +263,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_routing_floor_never_imports_the_emulator() {
+    fn routing_crates_cannot_import_emulator_crates() {
         let on = |floor: &str, name: &str, dependencies: &[(&str, Kind)]| {
             let manifest = format!("crates/{floor}/{name}/Cargo.toml");
             Package { manifest, ..package(name, dependencies) }
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(
             places(&check_floors(&[], &packages)),
             [
-                "crates/routing/nearhop-feed/Cargo.toml:1: `nearhop-feed` is on the routing floor and imports `nearhop-lab` of the emulator"
+                "crates/routing/nearhop-feed/Cargo.toml:1: `nearhop-feed` is in crates/routing and imports `nearhop-lab` of crates/emulator"
             ]
         );
     }
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_agrees_is_clean() {
+    fn a_correct_table_has_no_violations() {
         assert!(check_map_of(TABLE, &["nearhop-core", "xtask"]).is_empty());
     }
 
@@ -315,24 +316,24 @@ mod tests {
         assert_eq!(
             check_map_of(TABLE, &["xtask", "nearhop-feed"]),
             [
-                "ARCHITECTURE.md:5: the table says crate `nearhop-core` is here, and it does not exist",
-                "ARCHITECTURE.md:6: the table says crate `nearhop-feed` is planned, and it exists",
+                "ARCHITECTURE.md:5: the table marks crate `nearhop-core` as here, but it does not exist",
+                "ARCHITECTURE.md:6: the table marks crate `nearhop-feed` as planned, but it exists",
             ]
         );
     }
 
     #[test]
-    fn a_missing_table_and_an_unreadable_row_are_found() {
+    fn a_missing_table_and_an_invalid_row_are_found() {
         let none = check_map_of("# Map\n", &[]);
-        assert_eq!(none, ["ARCHITECTURE.md:1: there is no rooms table"]);
+        assert_eq!(none, ["ARCHITECTURE.md:1: the file has no rooms table"]);
         let soon = TABLE.replace("planned", "soon");
         let found = check_map_of(&soon, &["nearhop-core", "xtask"]);
-        assert_eq!(found, ["ARCHITECTURE.md:6: the row does not read as a room"]);
+        assert_eq!(found, ["ARCHITECTURE.md:6: the row is not a valid room"]);
         assert_eq!(check_map(&[], &[]).len(), 1);
     }
 
     #[test]
-    fn an_import_against_the_direction_is_found_and_a_dev_import_is_not() {
+    fn a_forbidden_import_is_found_and_a_dev_import_is_allowed() {
         let packages = [
             package(CORE, &[("nearhop-api", Kind::Normal), (CORE, Kind::Dev)]),
             package(API, &[(CORE, Kind::Normal), (CONFORM, Kind::Dev)]),
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_nobody_placed_is_found() {
+    fn a_crate_without_declared_imports_is_found() {
         let found = check_directions(&[], &[package("nearhop-attic", &[])]);
         assert_eq!(
             places(&found),

@@ -1,8 +1,8 @@
-//! The shape of a source file: it opens with what it is, and it ends before the reader tires.
+//! Checks that a source file begins with a module comment and is not too long.
 
 use super::{TextFile, Violation};
 
-/// The aim is 500; above this the file has two subjects.
+/// The maximum number of lines; the aim is 500.
 const MAX_LINES: usize = 800;
 
 pub(super) fn check_module_doc(file: &TextFile) -> Option<Violation> {
@@ -11,8 +11,8 @@ pub(super) fn check_module_doc(file: &TextFile) -> Option<Violation> {
     (source && !file.text.starts_with("//!")).then(|| {
         file.violation(
             1,
-            "the file does not open with a `//!` comment",
-            "say what it is, why, and what it deliberately does not do",
+            "the file does not begin with a `//!` comment",
+            "describe what the module is, why it exists, and what it does not do",
         )
     })
 }
@@ -22,14 +22,14 @@ pub(super) fn check_length(file: &TextFile) -> Option<Violation> {
     (is_crate_source(&file.path) && count > MAX_LINES).then(|| {
         file.violation(
             MAX_LINES + 1,
-            format!("the file has {count} lines, {MAX_LINES} is the most"),
-            "find its second subject and give that a file of its own",
+            format!("the file has {count} lines, more than {MAX_LINES}"),
+            "move a part of it to another file",
         )
     })
 }
 
-/// `crates/<crate>/src/...` or `crates/<floor>/<crate>/src/...`. A table of facts (`.txt`) has one
-/// subject, however long it is.
+/// `crates/<crate>/src/...` or `crates/<floor>/<crate>/src/...`. Tables (`.txt`) can have
+/// any length.
 fn is_crate_source(path: &str) -> bool {
     let mut parts = path.split('/');
     let in_src = parts.next() == Some("crates") && parts.skip(1).take(2).any(|part| part == "src");
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_without_an_opening_is_found() {
+    fn a_source_without_a_module_comment_is_found() {
         for path in
             ["crates/routing/core/src/hint/auto.rs", "crates/cli/src/main.rs", "xtask/src/main.rs"]
         {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_benches_and_data_need_no_opening() {
+    fn tests_benches_and_data_need_no_module_comment() {
         for path in ["crates/routing/core/tests/props.rs", "crates/routing/core/src/case.txt"] {
             assert!(check_module_doc(&file(path, "x\n")).is_none());
         }

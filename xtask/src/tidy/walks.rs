@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md's walks and paths against the source: every function in a walk exists in the
-//! file beside it, and every path that a page names exists.
+//! Checks the walks in ARCHITECTURE.md and the paths in all pages: every function of a walk exists in
+//! its file, and every path exists.
 //!
 //! A step of a walk is a list item with two code spans: `` 1. `World::apply` in `path/to/file.rs` ``.
 
@@ -21,7 +21,7 @@ pub(super) fn check_walks(files: &[TextFile]) -> Vec<Violation> {
     let steps: Vec<(usize, &str)> = in_section.filter(|(_, line)| is_step(line)).collect();
     let mut found = Vec::new();
     if steps.len() < MIN_STEPS {
-        let what = format!("`{SECTION}` has {} steps, {MIN_STEPS} is the least", steps.len());
+        let what = format!("`{SECTION}` has {} steps, fewer than {MIN_STEPS}", steps.len());
         found.push(map.violation(1, what, "list the functions of each walk in their order"));
     }
     for (number, line) in steps {
@@ -32,20 +32,23 @@ pub(super) fn check_walks(files: &[TextFile]) -> Vec<Violation> {
             continue;
         };
         let Some(file) = files.iter().find(|file| file.path == path) else {
-            found.push(map.violation(number, format!("`{path}` does not exist"), "name its file"));
+            found.push(map.violation(
+                number,
+                format!("`{path}` does not exist"),
+                "correct the path",
+            ));
             continue;
         };
         let name = function.rsplit("::").next().unwrap_or(function);
         if !defines(file, name) {
             let what = format!("`{path}` has no function `{name}`");
-            found.push(map.violation(number, what, "name the function that does it now"));
+            found.push(map.violation(number, what, "correct the name of the function"));
         }
     }
     found
 }
 
-/// Paths below `crates/`, `docs/` and `xtask/` in the code spans of pages. A changelog tells of
-/// the past.
+/// Checks the paths of the repository in code spans of pages. The changelog may have old paths.
 pub(super) fn check_paths(files: &[TextFile]) -> Vec<Violation> {
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let exists = |path: &str| {
@@ -61,7 +64,7 @@ pub(super) fn check_paths(files: &[TextFile]) -> Vec<Violation> {
             let named = code_spans(line).into_iter().filter(|span| is_path(span));
             for path in named.filter(|path| !exists(path)) {
                 let what = format!("`{path}` does not exist");
-                found.push(page.violation(number, what, "name the path that exists"));
+                found.push(page.violation(number, what, "correct the path"));
             }
         }
     }
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_names_a_function_that_its_file_has() {
+    fn steps_with_missing_functions_or_files_are_found() {
         assert!(check("2. `World::apply` in `a.rs`: takes it in\n").is_empty());
         let line = 7 + MIN_STEPS;
         assert_eq!(
@@ -130,12 +133,12 @@ mod tests {
         let found = check_walks(&[file(MAP, "# Map\n")]);
         assert_eq!(
             places(&found),
-            [format!("{MAP}:1: `{SECTION}` has 0 steps, {MIN_STEPS} is the least")]
+            [format!("{MAP}:1: `{SECTION}` has 0 steps, fewer than {MIN_STEPS}")]
         );
     }
 
     #[test]
-    fn paths_that_pages_name_exist() {
+    fn missing_paths_in_pages_are_found() {
         let source = file("crates/routing/core/src/lib.rs", "");
         let page = "`crates/routing/core`, `crates/routing/core/src/`, `crates/routing/core/src/lib.rs`, `crates/*/x`\n";
         assert!(check_paths(&[file("docs/a.md", page), source]).is_empty());

@@ -1,12 +1,11 @@
-//! The words of the house: sentences name the component that acts, and log lines can be searched.
+//! Checks the wording: sentences name the component that acts, and log lines can be searched.
 //!
-//! The list is short on purpose. It catches the words that hide an actor or a state; whether a
-//! sentence is good is for a reader to judge.
+//! The list contains only words that hide an actor or a state. A reviewer judges the rest.
 
 use super::{TextFile, Violation};
 
-/// Words and phrases with a plainer alternative. Assembled from halves, so that this file does not
-/// find itself.
+/// Words and phrases with a plainer alternative. They are assembled from halves, so that tidy does
+/// not find them in this file.
 const UNCLEAR: [&str; 12] = [
     concat!("no", "body"),
     concat!("some", "body"),
@@ -22,7 +21,7 @@ const UNCLEAR: [&str; 12] = [
     concat!("mis", "hap"),
 ];
 
-/// Where such a word is a name that others gave: the file, the word and whose name it is.
+/// Exceptions, where such a word is a name: the file, the word and what has this name.
 const NAMES: [(&str, &str, &str); 3] = [
     ("CHANGELOG.md", concat!("no", "body"), "old values of a metric label"),
     ("xtask/src/rootless.rs", concat!("no", "body"), "the user with the id 65534"),
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_words_names_and_other_peoples_files_are_left_alone() {
+    fn parts_of_words_names_and_case_files_are_ignored() {
         let word = UNCLEAR[0];
         for (path, text) in [
             ("docs/a.md", format!("{word}s x{word}\n")),

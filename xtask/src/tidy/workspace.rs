@@ -1,6 +1,6 @@
-//! What `cargo metadata` says about our crates, reduced to what the checks ask.
+//! The crates of the workspace from `cargo metadata`, with the fields that the checks use.
 //!
-//! Declared dependencies, not resolved ones: no lock file and no network are needed to read them.
+//! It reads declared dependencies, not resolved ones, so it needs no lock file and no network.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) struct Package {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Dependency {
-    /// The package's own name, also where the manifest renames it.
+    /// The name of the package, even if the manifest renames it.
     pub(super) name: String,
     pub(super) kind: Kind,
 }
@@ -28,10 +28,10 @@ pub(super) enum Kind {
 }
 
 impl Package {
-    /// What ends up in the crate or in making it. A test may import sideways.
-    pub(super) fn lasting_dependencies(&self) -> impl Iterator<Item = &str> {
-        let lasting = self.dependencies.iter().filter(|d| d.kind != Kind::Dev);
-        lasting.map(|dependency| dependency.name.as_str())
+    /// Normal and build dependencies. Dev dependencies are not restricted.
+    pub(super) fn non_dev_dependencies(&self) -> impl Iterator<Item = &str> {
+        let non_dev = self.dependencies.iter().filter(|d| d.kind != Kind::Dev);
+        non_dev.map(|dependency| dependency.name.as_str())
     }
 }
 
@@ -59,7 +59,7 @@ fn parse_dependency(dependency: &Value) -> Result<Dependency> {
         Some("build") => Kind::Build,
         Some("dev") => Kind::Dev,
         Some(other) => {
-            bail!("cargo metadata knows a dependency kind `{other}` that xtask does not")
+            bail!("cargo metadata has the unknown dependency kind `{other}`")
         }
     };
     Ok(Dependency { name: text(dependency, "name")?.to_owned(), kind })
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_names_manifests_and_kinds() {
+    fn names_manifests_and_kinds_are_parsed() {
         let json = br#"{"workspace_root": "/repo", "packages": [
             {"name": "nearhop-api", "manifest_path": "/repo/crates/routing/api/Cargo.toml", "dependencies": [
                 {"name": "nearhop-core", "kind": null, "rename": "centre"},
@@ -89,12 +89,12 @@ mod tests {
         let packages = parse_metadata(json).unwrap();
         assert_eq!(packages.len(), 1);
         assert_eq!(packages[0].manifest, "crates/routing/api/Cargo.toml");
-        let lasting: Vec<&str> = packages[0].lasting_dependencies().collect();
-        assert_eq!(lasting, ["nearhop-core", "cc"]);
+        let non_dev: Vec<&str> = packages[0].non_dev_dependencies().collect();
+        assert_eq!(non_dev, ["nearhop-core", "cc"]);
     }
 
     #[test]
-    fn an_unknown_shape_is_an_error_and_not_an_empty_workspace() {
+    fn invalid_metadata_is_an_error() {
         for json in ["", "{}", r#"{"workspace_root": "/", "packages": [{"name": "x"}]}"#] {
             assert!(parse_metadata(json.as_bytes()).is_err(), "{json}");
         }

@@ -41,7 +41,7 @@ enum Command {
     Exec(exec::Args),
     Drive(drive::Args),
     Fault(fault::Args),
-    /// Stop a lab and delete its files.
+    /// Stops a lab and deletes its files.
     Down(Name),
 }
 

@@ -14,7 +14,7 @@ use nearhop_proxy::options::{DetectLocal, NodePortChoice, Options};
 
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Run the service proxy of a node: nftables rules that send each connection to the nearest
+/// Runs the service proxy of a node: nftables rules that send each connection to the nearest
 /// endpoint.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {

@@ -54,7 +54,7 @@ async fn answer(request: &Ask, ask: mpsc::Sender<Question>) -> Answer {
             );
             Answer::text(StatusCode::NOT_FOUND, why)
         }
-        Err(_) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the proxy is ending\n"),
+        Err(_) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the proxy is shutting down\n"),
     }
 }
 

@@ -49,8 +49,8 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let lock = Lock::take(&options.table)?;
     let metrics = Metrics::of_process();
     let client = connect(&args.cluster.client("proxy"), Some(&metrics)).await?;
-    for refused in sysctl::apply(&limits(&args)) {
-        tracing::warn!("{refused}");
+    for error in sysctl::apply(&limits(&args)) {
+        tracing::warn!(error, "conntrack setting not applied");
     }
     let health = SharedHealth::new(options.sync_period);
     let proxy_metrics = ProxyMetrics::new(&metrics, &options.families);
@@ -62,7 +62,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let synced = checks.check("first-sync", Purpose::Ready);
     let (ask, questions) = mpsc::channel(QUESTIONS);
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
-    tracing::info!(node = %options.node, table = %options.table, "proxy starts");
+    tracing::info!(node = %options.node, table = %options.table, "proxy started");
     let deps = Deps { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
     proxy(options, deps).await?;
     Ok(ExitCode::SUCCESS)

@@ -323,7 +323,7 @@ mod tests {
         let mut options = Options::new("n", "/".into());
         options.labels.insert("zone".to_owned(), "a".to_owned());
         let mut node = object(&options);
-        assert!(!is_up_to_date(&node, &options), "without a status");
+        assert!(!is_up_to_date(&node, &options), "a Node without a status is outdated");
         node.status = Some(status(&options, &[], Timestamp::UNIX_EPOCH));
         assert!(is_up_to_date(&node, &options));
         node.metadata.labels.as_mut().unwrap().insert("zone".to_owned(), "b".to_owned());
@@ -350,7 +350,7 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(30), described).await.expect("a retry");
+        timeout(Duration::from_secs(30), described).await.expect("the agent retries");
         keeping.abort();
         let renewed = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n";
         assert!(asked.count(&format!("PATCH {renewed}")) >= 4, "{:?}", asked.all());
@@ -378,7 +378,7 @@ mod tests {
         node.metadata.resource_version = Some("7".to_owned());
         let spec = NodeSpec { taints: Some(vec![taint("others")]), ..NodeSpec::default() };
         node.spec = Some(spec);
-        let patch = add_taints(&node, &[taint("ours")]).expect("one is missing");
+        let patch = add_taints(&node, &[taint("ours")]).expect("a taint is missing");
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(patch["spec"]["taints"], json!([taint("others"), taint("ours")]));
         assert_eq!(add_taints(&node, &[taint("others")]), None);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_kubernetes() {
+    fn metric_names_match_kubernetes() {
         let metrics = Metrics::new();
         metrics.finished(Verb::Get, "pods", 200, Duration::from_millis(3));
         let open = metrics.watching("nodes");

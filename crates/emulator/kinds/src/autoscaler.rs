@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_v1_client_loses_nothing() {
+    fn conversion_to_v1_and_back_keeps_all_fields() {
         let stored = json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
             "metadata": {"name": "a", "annotations": {"mine": "1"}},

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_read_and_found_again() {
+    fn every_row_is_parsed_and_can_be_found() {
         let registry = registry();
         assert_eq!(registry.resources().len(), 68);
         for resource in registry.resources() {
@@ -152,28 +152,28 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_of_a_row() {
+    fn the_columns_of_a_row_are_parsed() {
         let registry = registry();
         let pods = registry.find("", "v1", "pods").expect("pods are built in");
         assert_eq!((&*pods.kind, &*pods.singular, &*pods.list_kind), ("Pod", "pod", "PodList"));
         assert!(pods.namespaced && pods.verbs.len() == 8 && pods.subresources.len() == 10);
-        let eviction = pods.subresource(Subresource::Eviction).expect("pods have it");
+        let eviction = pods.subresource(Subresource::Eviction).expect("pods have this subresource");
         assert_eq!(
             (&*eviction.group, &*eviction.version, &*eviction.kind),
             ("policy", "v1", "Eviction")
         );
-        let log = pods.subresource(Subresource::Log).expect("pods have it");
+        let log = pods.subresource(Subresource::Log).expect("pods have this subresource");
         assert_eq!((&*log.group, &*log.kind, log.verbs.len()), ("", "Pod", 1));
-        let deployments = registry.find("apps", "v1", "deployments").expect("built in");
+        let deployments = registry.find("apps", "v1", "deployments").expect("the kind is built in");
         assert_eq!(deployments.qualified_plural(), "deployments.apps");
         assert_eq!(&*deployments.short_names, &[Box::from("deploy")]);
     }
 
     #[test]
-    fn resources_that_show_the_same_objects_share_their_storage() {
+    fn resources_with_the_same_objects_share_their_storage() {
         let registry = registry();
         let storage = |group, version, plural| {
-            &*registry.find(group, version, plural).expect("built in").storage
+            &*registry.find(group, version, plural).expect("the kind is built in").storage
         };
         assert_eq!(storage("", "v1", "events"), storage("events.k8s.io", "v1", "events"));
         let hpa = "horizontalpodautoscalers";

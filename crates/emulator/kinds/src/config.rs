@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_one_or_two_ranges() {
+    fn one_or_two_ranges_are_parsed() {
         let single = ServiceCidrs::parse("10.96.0.0/16").unwrap();
         assert_eq!((single.primary_family(), single.is_dual_stack()), (Family::Ipv4, false));
         let dual = ServiceCidrs::parse("fd00:10:96::/112, 10.96.0.0/16").unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_describe_the_invalid_range() {
         let parse = |text| ServiceCidrs::parse(text).unwrap_err().to_string();
         assert!(parse("").starts_with("0 Service ranges"));
         assert!(parse("10.96.0.1/16").contains("is not a CIDR"));

@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn refuses_in_the_known_words() {
+    fn errors_match_kubernetes() {
         let endpoints = json!({"subsets": [
             {"ports": [{"port": 0, "protocol": "TCP"}]},
             {"addresses": [{"ip": "127.0.0.1", "hostname": "A"}], "ports": [{}, {"name": "b", "port": 1}]},
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn warns_about_odd_spellings() {
+    fn non_canonical_addresses_cause_warnings() {
         let mut endpoints = json!({"subsets": [{"notReadyAddresses": [{"ip": "FD00::1"}]}]});
         assert_eq!(warnings(&endpoints).len(), 1);
         endpoints["metadata"] = json!({"labels": {MANAGED_BY: CONTROLLER}});

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goes_there_and_back() {
+    fn events_convert_between_core_and_events_v1() {
         let core = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
             "involvedObject": {"kind": "Pod"}, "message": "m", "source": {"component": "c"},
             "firstTimestamp": null, "lastTimestamp": null, "count": 2, "eventTime": null,

@@ -104,7 +104,7 @@ mod tests {
     use crate::builtin::registry;
     use serde_json::json;
 
-    /// Besides name and namespace, as tried on a server.
+    /// Supported fields besides name and namespace, as observed on a real server.
     const ACCEPTED: &[(&str, &str, &[&str])] = &[
         ("", "services", &["spec.clusterIP", "spec.type"]),
         ("", "nodes", &["spec.unschedulable"]),
@@ -120,10 +120,10 @@ mod tests {
     ];
 
     #[test]
-    fn knows_the_fields_of_each_kind() {
+    fn supported_fields_match_a_real_server() {
         let registry = registry();
         for (group, plural, fields) in ACCEPTED {
-            let resource = registry.find(group, "v1", plural).expect("it is built in");
+            let resource = registry.find(group, "v1", plural).expect("the kind is built in");
             assert!(supports_field(resource, "metadata.name"), "{plural}");
             let cluster = matches!(*plural, "nodes" | "namespaces");
             assert_eq!(supports_field(resource, "metadata.namespace"), !cluster, "{plural}");
@@ -135,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn reads_values() {
+    fn field_values_are_read() {
         let registry = registry();
-        let pods = registry.find("", "v1", "pods").expect("it is built in");
+        let pods = registry.find("", "v1", "pods").expect("the kind is built in");
         let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "10.0.0.1"}]}});
         let value = |field: &str| field_value(pods, &pod, field);
         assert_eq!(value("spec.nodeName").as_deref(), Some("n"));
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(value("status.podIP").as_deref(), Some("10.0.0.1"));
         assert_eq!(value("spec.foo"), None);
         assert!(selectable(pods.strategy, &pod).contains(&("status.podIP", "10.0.0.1".to_owned())));
-        let events = registry.find("", "v1", "events").expect("it is built in");
+        let events = registry.find("", "v1", "events").expect("the kind is built in");
         let event = json!({"source": {}, "reportingComponent": "c"});
         assert_eq!(field_value(events, &event, "source").as_deref(), Some("c"));
     }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_the_table_of_spellings() {
+    fn ip_forms_are_checked_like_kubernetes() {
         let legacy = |text| check_legacy_ip("f", text, &[]);
         assert!(legacy("10.0.0.1").is_empty());
         assert!(legacy("FD00:0:0::1").is_empty());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn no_endpoint_lives_in_a_special_range() {
+    fn endpoint_addresses_in_special_ranges_are_rejected() {
         for text in ["0.0.0.0", "::", "127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1"] {
             assert_eq!(check_endpoint_ip("f", text).len(), 1, "{text}");
         }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn cidrs() {
+    fn cidrs_are_checked_like_kubernetes() {
         assert_eq!(parse_strict_cidr("10.96.0.0/16").unwrap().to_string(), "10.96.0.0/16");
         assert_eq!(parse_strict_cidr("::ffff:10.0.0.0/104"), None);
         let check = |text| check_legacy_cidr("f", text, &[]);

@@ -185,7 +185,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn carries_and_removes() {
+    fn fields_are_copied_and_removed() {
         let old = json!({"a": {"b": 1}});
         let mut new = json!({"a": {"b": 2, "c": 3}});
         carry(&mut new, &old, &["a", "b"]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_paths_out() {
+    fn paths_are_printed() {
         let spec = Path::root("spec");
         let data = spec.child("data");
         let item = data.index(3);

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deletion_counts_where_generations_count() {
+    fn a_deletion_increases_the_generation_of_kinds_with_one() {
         let mut pod = json!({"metadata": {"generation": 2}});
         mark_deleted(&mut pod, "2026-01-01T00:00:00Z", 30);
         assert_eq!(pod["metadata"]["generation"], 3);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn managers_are_short_and_printable() {
+    fn invalid_field_managers_are_rejected() {
         let mut errors = Vec::new();
         validate_manager("a\u{7}b", &Path::root("manager"), &mut errors);
         let detail =
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_have_a_limit_together() {
+    fn the_total_size_of_annotations_is_limited() {
         let long = "x".repeat(ANNOTATIONS_MAX);
         let holder = json!({"annotations": {"a": long}});
         let mut errors = Vec::new();

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_write_options_as_kubernetes_does() {
+    fn invalid_write_options_are_rejected_like_kubernetes() {
         let long = "x".repeat(129);
         let cases = [
             (
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_write_options() {
+    fn write_options_are_parsed() {
         let query = [("fieldManager", "m"), ("dryRun", "All"), ("force", "false"), ("x", "y")];
         let options = parse_write_options(query, WriteVerb::Apply).unwrap();
         assert_eq!(options.field_manager, "m");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_delete_options_as_kubernetes_does() {
+    fn invalid_delete_options_are_rejected_like_kubernetes() {
         let body = |text: &str| DeleteOptions::parse(&serde_json::from_str(text).unwrap(), []);
         assert_eq!(
             refused(body(r#"{"propagationPolicy": "Sometimes"}"#)),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_delete_options() {
+    fn delete_options_are_parsed() {
         let query = [("gracePeriodSeconds", "-5"), ("propagationPolicy", "Orphan")];
         let options = DeleteOptions::parse(&Value::Null, query).unwrap();
         assert_eq!(options.grace_period_seconds, Some(1));

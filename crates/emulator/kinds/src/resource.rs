@@ -244,7 +244,7 @@ mod tests {
 
     fn custom(group: &str, version: &str, plural: &str) -> Arc<Resource> {
         let registry = crate::builtin::registry();
-        let pods = registry.find("", "v1", "pods").expect("it is built in");
+        let pods = registry.find("", "v1", "pods").expect("the kind is built in");
         Arc::new(Resource {
             group: group.into(),
             version: version.into(),

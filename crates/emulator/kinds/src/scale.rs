@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn shows_and_sets_replicas() {
         let registry = registry();
-        let resource = registry.find("apps", "v1", "deployments").expect("it is built in");
+        let resource = registry.find("apps", "v1", "deployments").expect("the kind is built in");
         let mut deployment = json!({
             "metadata": {"name": "dep", "namespace": "lab", "uid": "u", "resourceVersion": "264",
                 "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
@@ -104,8 +104,8 @@ mod tests {
         assert_eq!(deployment["metadata"]["resourceVersion"], "270");
         let error = set_scale(resource, &mut deployment, &json!({"spec": {"replicas": -1}}));
         let text = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
-        assert_eq!(error.expect_err("below zero").to_string(), text);
-        let resource = registry.find("", "v1", "pods").expect("it is built in");
+        assert_eq!(error.expect_err("the replica count is below zero").to_string(), text);
+        let resource = registry.find("", "v1", "pods").expect("the kind is built in");
         assert_eq!(scale_of(resource, &deployment), None);
     }
 }

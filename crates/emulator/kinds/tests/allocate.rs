@@ -1,5 +1,5 @@
-//! Whatever is created, changed, deleted or given up half-way, nothing is held twice, and the
-//! stored Services alone say what is held.
+//! After any creation, change, deletion or rollback, no address or port is allocated twice, and the
+//! allocations follow from the stored Services alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use nearhop_kinds::service;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Ranges so small that they run out.
+/// A cluster whose small ranges run out of addresses and ports.
 fn small_cluster() -> ClusterConfig {
-    let cidrs = ServiceCidrs::parse("10.0.0.0/28,fd00::/124").expect("these ranges are right");
+    let cidrs = ServiceCidrs::parse("10.0.0.0/28,fd00::/124").expect("the ranges are valid");
     ClusterConfig { node_ports: 30000..=30011, ..ClusterConfig::new(cidrs) }
 }
 
 fn big_cluster() -> ClusterConfig {
     let cidrs = ServiceCidrs::parse("10.96.0.0/16,fd00:10:96::/112");
-    ClusterConfig::new(cidrs.expect("these ranges are right"))
+    ClusterConfig::new(cidrs.expect("the ranges are valid"))
 }
 
 struct Cluster {
@@ -32,7 +32,7 @@ impl Cluster {
         Self { config, allocator, live: BTreeMap::new() }
     }
 
-    /// Writes a Service as the server does; `Stored::No` is a store that fails at the last moment.
+    /// Writes a Service as the server does. `Stored::No` means that the write to the store fails.
     fn write(
         &mut self,
         name: &str,
@@ -81,7 +81,7 @@ impl Cluster {
             for ip in service["spec"]["clusterIPs"].as_array().into_iter().flatten() {
                 assert!(ip == "None" || ips.insert(ip.to_string()), "{ip} twice: {:#?}", self.live);
             }
-            // Other types may say a node port, which means nothing.
+            // Other types can have a node port in their spec, which has no effect.
             let kind = service["spec"]["type"].as_str();
             if !matches!(kind, Some("NodePort" | "LoadBalancer")) {
                 assert_eq!(rebuilt.adopt(service), Vec::<String>::new());
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_held_twice(steps in prop::collection::vec(any_step(), 1..40)) {
+    fn no_address_or_port_is_allocated_twice(steps in prop::collection::vec(any_step(), 1..40)) {
         let mut cluster = Cluster::new(small_cluster());
         for step in steps {
             match step {
@@ -196,7 +196,7 @@ proptest! {
 }
 
 #[test]
-fn single_to_dual_stack_and_back() {
+fn a_service_can_change_to_dual_stack_and_back() {
     let mut cluster = Cluster::new(big_cluster());
     let spec = |policy: &str| json!({"ipFamilyPolicy": policy, "ports": [{"port": 80}]});
     cluster.write("a", spec("SingleStack"), Stored::Yes, 7).unwrap();
@@ -227,7 +227,7 @@ fn every_node_port_has_one_owner() {
     cluster.write("dns", dns, Stored::Yes, 0).unwrap();
     let ports = &cluster.spec("dns")["ports"];
     assert_eq!(ports[0]["nodePort"], 30086);
-    assert_eq!(ports[1]["nodePort"], 30086, "one number serves both protocols of a port");
+    assert_eq!(ports[1]["nodePort"], 30086, "both protocols of a port have the same node port");
     let taken = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30086}]});
     assert_eq!(
         cluster.write("b", taken, Stored::Yes, 0).unwrap_err(),
@@ -243,7 +243,7 @@ fn every_node_port_has_one_owner() {
 }
 
 #[test]
-fn what_a_writer_leaves_out_stays() {
+fn omitted_allocations_are_kept() {
     let mut cluster = Cluster::new(big_cluster());
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local",
         "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
@@ -264,7 +264,7 @@ fn what_a_writer_leaves_out_stays() {
 }
 
 #[test]
-fn a_full_range_says_so() {
+fn a_full_range_is_an_error() {
     let mut cluster = Cluster::new(small_cluster());
     for i in 0..14 {
         cluster
@@ -282,7 +282,7 @@ fn a_full_range_says_so() {
 }
 
 #[test]
-fn dry_runs_look_at_ranges_only() {
+fn a_dry_run_checks_only_the_range() {
     let config = big_cluster();
     let allocator = Allocator::new(&config);
     let mut new = json!({"metadata": {"name": "x"}, "spec": {"clusterIP": "192.0.2.1",

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions and their objects against the answers of a real kube-apiserver 1.36.2.
+//! CustomResourceDefinitions and their objects, compared with the replies of kube-apiserver 1.36.2.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,7 +28,7 @@ fn version(resource: &Resource) -> &Value {
     }
 }
 
-/// As the server makes it out of what a client sends.
+/// The definition that the server creates from the input of a client.
 fn created(input: &Value) -> Value {
     let mut crd = input.clone();
     default_crd(&mut crd);
@@ -73,7 +73,7 @@ fn without_times(mut crd: Value) -> Value {
 }
 
 #[test]
-fn creates_like_kubernetes() {
+fn created_definitions_match_kubernetes() {
     let recorded = recorded();
     for name in ["create", "widget", "gadget"] {
         let crd = created(&recorded[name]["input"]);
@@ -87,7 +87,7 @@ fn creates_like_kubernetes() {
 }
 
 #[test]
-fn refuses_what_kubernetes_refuses() {
+fn errors_of_invalid_definitions_match_kubernetes() {
     let recorded = recorded();
     for case in recorded["refused"].as_array().unwrap() {
         let errors = validate_crd(&created(&case["input"]));
@@ -97,7 +97,7 @@ fn refuses_what_kubernetes_refuses() {
 }
 
 #[test]
-fn becomes_established_in_two_updates() {
+fn a_definition_is_established_in_two_updates() {
     let recorded = recorded();
     let mut crd = created(&recorded["create"]["input"]);
     assert_eq!(crd, recorded["frames"][0]);
@@ -118,7 +118,7 @@ fn becomes_established_in_two_updates() {
 }
 
 #[test]
-fn says_when_names_are_taken() {
+fn conflicting_names_are_reported() {
     let recorded = recorded();
     let other = recorded["frames"][2].clone();
     let mut crd = created(&recorded["conflict"]["input"]);
@@ -126,14 +126,14 @@ fn says_when_names_are_taken() {
     assert!(accept_names(&mut crd, &[&other, &twin], "2026-11-15T20:29:27Z"));
     assert_eq!(crd, recorded["conflict"]["after"]);
     assert!(!establish(&mut crd, NOW));
-    // The other one goes, and the names are free.
+    // The other definition is deleted, and its names are free.
     assert!(accept_names(&mut crd, &[], NOW));
     assert!(establish(&mut crd, NOW));
     assert!(is_established(&crd));
 }
 
 #[test]
-fn scope_and_group_stay() {
+fn scope_and_group_are_immutable() {
     let recorded = recorded();
     let old = recorded["frames"][2].clone();
     let mut new = old.clone();
@@ -151,7 +151,7 @@ fn scope_and_group_stay() {
 }
 
 #[test]
-fn a_new_storage_version_is_noted() {
+fn a_new_storage_version_is_added_to_stored_versions() {
     let old = recorded()["frames"][2].clone();
     let mut new = old.clone();
     let mut version = new["spec"]["versions"][0].clone();
@@ -168,7 +168,7 @@ fn a_new_storage_version_is_noted() {
 }
 
 #[test]
-fn is_marked_on_deletion() {
+fn a_deleted_definition_is_marked_as_terminating() {
     let recorded = recorded();
     let mut crd = recorded["frames"][2].clone();
     assert!(terminating(&mut crd, "2026-11-15T20:29:28Z"));
@@ -183,7 +183,7 @@ fn is_marked_on_deletion() {
 }
 
 #[test]
-fn is_discovered_like_kubernetes() {
+fn discovery_of_a_definition_matches_kubernetes() {
     let recorded = recorded();
     let resource = resource(&recorded["frames"][2]);
     let mut rows = vec![json!({
@@ -209,7 +209,7 @@ fn is_discovered_like_kubernetes() {
 }
 
 #[test]
-fn prefers_stable_and_new_versions() {
+fn stable_and_new_versions_are_preferred() {
     let mut crd = recorded()["frames"][2].clone();
     let version = crd["spec"]["versions"][0].clone();
     let names = ["v1alpha1", "foo", "v2", "v1beta2", "v10", "v1", "v1beta10", "bar", "hidden"];
@@ -225,7 +225,7 @@ fn prefers_stable_and_new_versions() {
 }
 
 #[test]
-fn objects_go_through_create_and_updates() {
+fn created_and_updated_objects_match_kubernetes() {
     let recorded = recorded();
     let boxes = resource(&recorded["frames"][2]);
     let mut object = recorded["created"]["input"].clone();
@@ -243,7 +243,7 @@ fn objects_go_through_create_and_updates() {
         prepare_update(&boxes, subresource, &mut new, &stored);
         assert_eq!(validate(&boxes, subresource, &new, Some(&stored)), []);
         let mut wanted = step["output"].clone();
-        // Only the store knows it.
+        // Only the store sets this field.
         wanted["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"].clone();
         assert_eq!(new, wanted, "{}", step["source"]);
         stored = new;
@@ -251,7 +251,7 @@ fn objects_go_through_create_and_updates() {
 }
 
 #[test]
-fn objects_are_refused_like_kubernetes() {
+fn errors_of_invalid_objects_match_kubernetes() {
     let recorded = recorded();
     let boxes = resource(&recorded["frames"][2]);
     let widgets = resource(&recorded["widgetEstablished"]);
@@ -269,7 +269,7 @@ fn objects_are_refused_like_kubernetes() {
 }
 
 #[test]
-fn scales_like_kubernetes() {
+fn the_scale_subresource_matches_kubernetes() {
     let recorded = recorded();
     let boxes = resource(&recorded["frames"][2]);
     let scale = &recorded["scale"];
@@ -288,7 +288,7 @@ fn scales_like_kubernetes() {
 }
 
 #[test]
-fn says_why_there_is_no_scale() {
+fn errors_of_the_scale_subresource_match_kubernetes() {
     let recorded = recorded();
     let boxes = resource(&recorded["frames"][2]);
     let mut none = json!({"metadata": {"name": "x"}});
@@ -308,7 +308,7 @@ fn says_why_there_is_no_scale() {
 }
 
 #[test]
-fn prints_like_kubernetes() {
+fn printer_columns_match_kubernetes() {
     let recorded = recorded();
     let widgets = resource(&recorded["widgetEstablished"]);
     let object = &recorded["tableObject"];
@@ -333,8 +333,8 @@ fn prints_like_kubernetes() {
 }
 
 #[test]
-fn nothing_panics_on_strange_definitions() {
-    let strange = [
+fn invalid_definitions_do_not_panic() {
+    let invalid = [
         json!(null),
         json!(1),
         json!([]),
@@ -346,7 +346,7 @@ fn nothing_panics_on_strange_definitions() {
         json!({"spec": {"versions": [{"served": true, "subresources": {"scale": {}, "status": 1}}]}}),
         json!({"status": {"conditions": [1, {"type": 3}], "acceptedNames": 1, "storedVersions": [1]}}),
     ];
-    for crd in &strange {
+    for crd in &invalid {
         let mut changed = crd.clone();
         default_crd(&mut changed);
         prepare_crd_create(&mut changed);
@@ -361,7 +361,7 @@ fn nothing_panics_on_strange_definitions() {
             validate_crd_update(crd, &changed);
             warnings(crd);
             for resource in resources_of(crd) {
-                for object in &strange {
+                for object in &invalid {
                     let mut new = object.clone();
                     conform(&resource, &mut new);
                     prepare_create(&resource, &mut new);

@@ -1,4 +1,4 @@
-//! Discovery documents against those of a real server, whole.
+//! Discovery documents, compared with the complete documents of a real server.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ macro_rules! recorded {
 }
 
 #[test]
-fn aggregated_documents_are_those_of_a_real_server() {
+fn aggregated_documents_match_a_real_server() {
     let registry = builtin::registry();
     assert_eq!(discovery::aggregated_core(&registry), recorded!("aggregated-api"));
     assert_eq!(discovery::aggregated_groups(&registry), recorded!("aggregated-apis"));
 }
 
 #[test]
-fn older_documents_are_those_of_a_real_server() {
+fn older_documents_match_a_real_server() {
     let registry = builtin::registry();
     let recorded_api = recorded!("legacy-api");
     assert_eq!(discovery::core_versions(&registry, "192.0.2.2:16443"), recorded_api);
@@ -48,7 +48,7 @@ fn older_documents_are_those_of_a_real_server() {
 }
 
 #[test]
-fn one_group_and_none() {
+fn one_group_is_found_and_an_unknown_group_is_not() {
     let registry = builtin::registry();
     let version = json!({"groupVersion": "apps/v1", "version": "v1"});
     let expected = json!({"kind": "APIGroup", "apiVersion": "v1", "name": "apps",
@@ -62,7 +62,7 @@ fn one_group_and_none() {
 fn paths_name_every_group_version_in_order() {
     let registry = with_boxes();
     let document = discovery::paths(&registry, &["/version", "/healthz"]);
-    let paths = document["paths"].as_array().expect("a list");
+    let paths = document["paths"].as_array().expect("paths is a list");
     for path in [
         "/api/v1",
         "/apis/",
@@ -77,7 +77,7 @@ fn paths_name_every_group_version_in_order() {
 }
 
 #[test]
-fn a_custom_resource_as_a_real_server_lists_it() {
+fn a_custom_resource_is_listed_like_a_real_server() {
     let registry = with_boxes();
     let all = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
     let few = ["get", "patch", "update"];

@@ -1,4 +1,4 @@
-//! No function panics, whatever the object looks like: wrong types, missing parts, odd numbers.
+//! No function panics for any object: wrong types, missing fields, extreme numbers.
 
 use std::net::IpAddr;
 
@@ -97,7 +97,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Objects whose outline is right often enough to get somewhere.
+/// Random objects that often have valid field names, so that many checks run.
 fn any_object() -> impl Strategy<Value = Value> {
     let spec = prop::collection::vec((prop::sample::select(&WORDS[..]), any_value()), 0..12);
     (any_value(), spec, any_value()).prop_map(|(metadata, spec, status)| {
@@ -116,8 +116,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn services(new in any_object(), old in prop::option::of(any_object()), chance: u64) {
-        let cidrs = ServiceCidrs::parse("10.96.0.0/16,fd00:10:96::/112").expect("these are right");
+    fn any_service_is_handled_without_panic(new in any_object(), old in prop::option::of(any_object()), chance: u64) {
+        let cidrs = ServiceCidrs::parse("10.96.0.0/16,fd00:10:96::/112").expect("the ranges are valid");
         let config = ClusterConfig::new(cidrs);
         let mut allocator = Allocator::new(&config);
         let mut new = new;
@@ -144,8 +144,8 @@ proptest! {
     }
 
     #[test]
-    fn slices_and_endpoints(new in any_object(), old in any_object()) {
-        let cidrs = ServiceCidrs::parse("10.96.0.0/16").expect("this is right");
+    fn any_slice_and_endpoints_are_handled_without_panic(new in any_object(), old in any_object()) {
+        let cidrs = ServiceCidrs::parse("10.96.0.0/16").expect("the range is valid");
         let config = ClusterConfig::new(cidrs);
         let mut new = new;
         endpointslice::default(&mut new);
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn texts(text in "\\PC{0,20}|[a-z0-9./:%-]{0,70}") {
+    fn any_text_is_handled_without_panic(text in "\\PC{0,20}|[a-z0-9./:%-]{0,70}") {
         names::mask_trailing_dash(&text);
         names::qualified_name(&text);
         names::port_name(&text);
@@ -168,9 +168,9 @@ proptest! {
         ip::check_legacy_cidr("f", &text, &[]);
     }
 
-    /// What is right in the strict form is right in the sloppy one, and means the same.
+    /// The sloppy parser accepts every strict address and returns the same value.
     #[test]
-    fn addresses(v4: u32, v6: u128, zeros in 0..8u32) {
+    fn strict_addresses_parse_the_same_in_the_sloppy_parser(v4: u32, v6: u128, zeros in 0..8u32) {
         let v6 = std::net::Ipv6Addr::from(v6 & (u128::MAX << (zeros * 16)));
         let v4 = std::net::Ipv4Addr::from(v4);
         for ip in [IpAddr::V4(v4), IpAddr::V6(v6), IpAddr::V6(v4.to_ipv6_mapped())] {

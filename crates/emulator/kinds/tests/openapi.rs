@@ -1,4 +1,4 @@
-//! OpenAPI documents against excerpts of a real server's, and against themselves.
+//! OpenAPI documents, compared with excerpts of a real server's documents; all references are valid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ const ENDPOINTSLICE: &str = include_str!("data/openapi/endpointslice.json");
 const INDEX: &str = include_str!("data/openapi/index.txt");
 
 fn document(registry: &Registry, group: &str, version: &str) -> Value {
-    openapi::document(registry, group, version).expect("served")
+    openapi::document(registry, group, version).expect("the group version is served")
 }
 
-/// Without the texts, which the excerpts do not have.
+/// The document without descriptions, which the excerpts do not have.
 fn bare(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -28,7 +28,7 @@ fn bare(value: &Value) -> Value {
 }
 
 #[test]
-fn schemas_and_paths_are_those_of_a_real_server() {
+fn schemas_and_paths_match_a_real_server() {
     let registry = builtin::registry();
     // Fields that Kubernetes does not have.
     let own = ["topologyKeys", "trafficPolicy", "routingPreference"];
@@ -42,7 +42,7 @@ fn schemas_and_paths_are_those_of_a_real_server() {
             if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
                 properties.retain(|name, _| !own.contains(&name.as_str()));
             }
-            // In no particular order.
+            // The order of required fields is not fixed.
             let mut expected = expected.clone();
             for schema in [&mut *schema, &mut expected] {
                 if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
@@ -58,7 +58,7 @@ fn schemas_and_paths_are_those_of_a_real_server() {
 }
 
 #[test]
-fn the_index_names_every_group_version_of_a_real_server() {
+fn the_index_contains_every_group_version_of_a_real_server() {
     let index = openapi::index(&builtin::registry());
     let ours: BTreeSet<&str> =
         index["paths"].as_object().expect("a map").keys().map(String::as_str).collect();
@@ -76,7 +76,7 @@ fn the_index_names_every_group_version_of_a_real_server() {
 }
 
 #[test]
-fn explain_has_something_to_say() {
+fn schemas_have_descriptions_for_kubectl_explain() {
     let document = document(&builtin::registry(), "", "v1");
     let schemas = &document["components"]["schemas"];
     let spec = &schemas["io.k8s.api.core.v1.ServiceSpec"];
@@ -93,7 +93,7 @@ fn explain_has_something_to_say() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_is_valid() {
     let registry = with_widgets();
     for (group, versions) in registry.groups() {
         for version in versions {
@@ -112,7 +112,7 @@ fn every_reference_leads_somewhere() {
     assert!(openapi::document(&registry, "nope", "v1").is_none());
 }
 
-/// How many references there are; panics at one that leads nowhere.
+/// Returns the number of references; panics at an invalid one.
 fn follow(root: &Value, value: &Value) -> usize {
     match value {
         Value::Object(map) => {
@@ -132,7 +132,7 @@ fn follow(root: &Value, value: &Value) -> usize {
 }
 
 #[test]
-fn custom_resources_as_a_real_server_publishes_them() {
+fn custom_resources_are_published_like_a_real_server() {
     let registry = with_widgets();
     let document = document(&registry, "lab.example", "v1");
     assert_eq!(document["info"], json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}));

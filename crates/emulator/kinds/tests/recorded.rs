@@ -1,5 +1,5 @@
-//! Recorded exchanges with kube-apiserver 1.36.2 about Services, EndpointSlices and Endpoints: what
-//! was stored, what was refused in which words, what was warned about.
+//! Recorded requests to kube-apiserver 1.36.2 for Services, EndpointSlices and Endpoints: the stored
+//! objects, the errors and the warnings.
 
 use nearhop_kinds::allocate::{Allocator, Refusal};
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
@@ -8,7 +8,7 @@ use nearhop_object::decode::conform;
 use nearhop_object::{FieldError, builtin};
 use serde_json::{Value, json};
 
-/// Picks the address that the record of a Service without a name shows.
+/// The random number that gives the recorded address of a Service with a generated name.
 const CHANCE: u64 = 56_131;
 
 #[derive(Default)]
@@ -29,10 +29,10 @@ fn flag(case: &Value, name: &str) -> bool {
 fn config(case: &Value) -> ClusterConfig {
     let cidrs =
         if flag(case, "dualStack") { "10.96.0.0/16,fd00:10:96::/112" } else { "10.96.0.0/16" };
-    ClusterConfig::new(ServiceCidrs::parse(cidrs).expect("these ranges are right"))
+    ClusterConfig::new(ServiceCidrs::parse(cidrs).expect("the ranges are valid"))
 }
 
-/// A cluster as the recorder found it: the Service `kubernetes`, and the old object.
+/// The allocations of the recorded cluster: the Service `kubernetes` and the old object.
 fn allocator(case: &Value, config: &ClusterConfig) -> Allocator {
     let mut allocator = Allocator::new(config);
     let kubernetes = json!({"spec": {"type": "ClusterIP", "clusterIPs": ["10.96.0.1"]}});
@@ -43,7 +43,7 @@ fn allocator(case: &Value, config: &ClusterConfig) -> Allocator {
     allocator
 }
 
-/// The new object as decoding leaves it.
+/// The new object after decoding.
 fn decoded(case: &Value, group: &str, kind: &str) -> Value {
     let mut new = case["new"].clone();
     let schema = builtin::schema_of(group, "v1", kind).expect("the kind is built in");
@@ -59,11 +59,11 @@ fn write_service(case: &Value) -> Answer {
     if let Some(owned) = case.get("owned") {
         let said: Vec<&String> =
             new["spec"].as_object().into_iter().flat_map(|s| s.keys()).collect();
-        assert_eq!(&json!(said), owned, "{}: what the writer is held to have said", case["name"]);
+        assert_eq!(&json!(said), owned, "{}: the fields that the writer owns", case["name"]);
     }
     if flag(case, "status") {
         let errors =
-            service::validate_status_update(&new, old.expect("a status is written to an object"));
+            service::validate_status_update(&new, old.expect("a status update has an old object"));
         let warnings = service::status_warnings(&new);
         return Answer { stored: new, errors, warnings };
     }
@@ -123,7 +123,7 @@ fn write_endpoints(case: &Value) -> Answer {
     Answer { stored: new, errors, warnings }
 }
 
-/// Without what the checks of metadata are responsible for, and without what chance decides.
+/// The object without fields that the metadata checks or random numbers set.
 fn comparable(value: &Value, key: &str) -> Value {
     let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
     match value {
@@ -171,17 +171,17 @@ fn check(text: &str, write: fn(&Value) -> Answer) -> usize {
 }
 
 #[test]
-fn services_as_recorded() {
+fn services_match_the_recordings() {
     assert!(check(include_str!("data/recorded-services.json"), write_service) >= 80);
 }
 
 #[test]
-fn endpoint_slices_as_recorded() {
+fn endpoint_slices_match_the_recordings() {
     assert!(check(include_str!("data/recorded-endpointslices.json"), write_slice) >= 14);
 }
 
 #[test]
-fn endpoints_as_recorded() {
+fn endpoints_match_the_recordings() {
     assert!(check(include_str!("data/recorded-endpoints.json"), write_endpoints) >= 2);
 }
 
@@ -201,7 +201,7 @@ fn more_than_a_thousand_endpoints_are_refused() {
 }
 
 #[test]
-fn dry_runs_show_placeholders() {
+fn a_dry_run_has_placeholder_values() {
     let config = config(&Value::Null);
     let allocator = Allocator::new(&config);
     let mut new = json!({"metadata": {"name": "x"}, "spec": {"type": "LoadBalancer",

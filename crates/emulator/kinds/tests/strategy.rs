@@ -1,5 +1,5 @@
-//! Recorded exchanges with kube-apiserver 1.36.2 about the other built-in kinds: what was stored,
-//! what was refused in which words.
+//! Recorded requests to kube-apiserver 1.36.2 for the other built-in kinds: the stored objects and
+//! the errors.
 
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::{self, Context};
@@ -9,7 +9,7 @@ use nearhop_object::decode::conform;
 use nearhop_object::patch::{json_patch, merge_patch, strategic_merge_patch};
 use serde_json::{Value, json};
 
-/// What the recorder had at hand.
+/// The labels of the nodes in the recorded cluster.
 fn node_labels(name: &str) -> Option<Value> {
     match name {
         "n1" => Some(json!({"topology.kubernetes.io/zone": "zone-a", "other": "x"})),
@@ -19,7 +19,7 @@ fn node_labels(name: &str) -> Option<Value> {
 }
 
 fn cluster() -> ClusterConfig {
-    ClusterConfig::new(ServiceCidrs::parse("10.96.0.0/16").expect("this range is right"))
+    ClusterConfig::new(ServiceCidrs::parse("10.96.0.0/16").expect("the range is valid"))
 }
 
 fn with_context<T>(use_it: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -30,8 +30,9 @@ fn with_context<T>(use_it: impl FnOnce(&Context<'_>) -> T) -> T {
 
 fn decode(resource: &Resource, mut object: Value) -> Value {
     let schema = resource.schema.as_ref().expect("built-in kinds have a schema");
-    let unknown = conform(schema.node(), &mut object).expect("the object is well typed");
-    // A directive where a list is replaced is taken as data and dropped.
+    let unknown =
+        conform(schema.node(), &mut object).expect("the object has the types of the schema");
+    // A patch directive in a replaced list is read as a field and dropped.
     assert!(unknown.iter().all(|field| field.contains('$')), "{unknown:?}");
     strategy::default(resource, &mut object);
     object
@@ -41,7 +42,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Without what the server numbers and dates.
+/// The object without uid, versions, times and owners, which differ in each run.
 fn comparable(mut object: Value) -> Value {
     if let Some(meta) = object["metadata"].as_object_mut() {
         for key in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generateName"]
@@ -59,7 +60,7 @@ fn causes(errors: &[nearhop_object::FieldError]) -> Value {
     Value::Array(causes.collect())
 }
 
-/// Only the first line of a message: a diff in terms of Go's structs follows in one of them.
+/// The first line of each message: in one message a diff of Go structs follows.
 fn first_lines(causes: &Value) -> Value {
     let causes = causes.as_array().into_iter().flatten().map(|cause| {
         let mut cause = cause.clone();
@@ -111,9 +112,9 @@ fn update(resource: &Resource, case: &Value) -> (Value, Value) {
 }
 
 #[test]
-fn stores_and_refuses_as_recorded() {
-    let cases: Vec<Value> =
-        serde_json::from_str(include_str!("data/strategy-recorded.json")).expect("it is JSON");
+fn stored_objects_and_errors_match_the_recordings() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("data/strategy-recorded.json"))
+        .expect("the file is JSON");
     let registry = builtin::registry();
     let mut failed = Vec::new();
     for case in &cases {
@@ -139,7 +140,8 @@ fn stores_and_refuses_as_recorded() {
     assert!(failed.is_empty(), "{} of {}\n{}", failed.len(), cases.len(), failed.join("\n"));
 }
 
-/// Its creator owns what an object has after defaulting, and nothing that is added later.
+/// The fields that the creator of an object owns: all fields after defaulting, and no field that is
+/// added later.
 fn owned_by_creator(resource: &Resource, sent: &Value) -> Option<Value> {
     let mut object = decode(resource, sent.clone());
     let writer = Writer {
@@ -155,18 +157,19 @@ fn owned_by_creator(resource: &Resource, sent: &Value) -> Option<Value> {
 }
 
 #[test]
-fn fills_in_as_recorded() {
+fn defaults_match_the_recordings() {
     let registry = builtin::registry();
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/defaults"));
     let mut count = 0;
-    for file in files.expect("the directory is there") {
-        let text_of = std::fs::read_to_string(file.expect("a file").path()).expect("it is text");
-        let case: Value = serde_json::from_str(&text_of).expect("it is JSON");
+    for file in files.expect("the directory exists") {
+        let text_of = std::fs::read_to_string(file.expect("the file is readable").path())
+            .expect("the file is text");
+        let case: Value = serde_json::from_str(&text_of).expect("the file is JSON");
         let (sent, expected) = (&case["input"], &case["output"]);
         let (group, version) =
             text(sent, "apiVersion").split_once('/').unwrap_or(("", text(sent, "apiVersion")));
         let resource =
-            registry.find_kind(group, version, text(sent, "kind")).expect("it is built in");
+            registry.find_kind(group, version, text(sent, "kind")).expect("the kind is built in");
         let (stored, errors) = create(resource, "probe", sent);
         assert_eq!(errors, json!([]), "{}", case["name"]);
         assert_eq!(comparable(stored), comparable(expected.clone()), "{}", case["name"]);
@@ -177,7 +180,7 @@ fn fills_in_as_recorded() {
     assert_eq!(count, 18);
 }
 
-/// Words that matter to some kind, at any place.
+/// Field names that some kind uses.
 const WORDS: [&str; 30] = [
     "metadata",
     "spec",
@@ -232,7 +235,7 @@ fn any_value() -> impl proptest::strategy::Strategy<Value = Value> {
 
 proptest::proptest! {
     #[test]
-    fn no_input_makes_it_panic(mut new in any_value(), old in any_value()) {
+    fn any_input_is_handled_without_panic(mut new in any_value(), old in any_value()) {
         with_context(|cx| {
             for resource in builtin::registry().resources() {
                 strategy::default(resource, &mut new);

@@ -1,4 +1,4 @@
-//! Columns and cells against tables of a real server: the objects were made for these rows.
+//! Columns and cells, compared with tables of a real server for the same objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const RECORDED: &str = include_str!("data/tables/recorded.json");
 
 fn now() -> Timestamp {
-    "2026-11-15T20:30:00Z".parse().expect("a time")
+    "2026-11-15T20:30:00Z".parse().expect("a valid time")
 }
 
 fn resource(group: &str, plural: &str) -> Arc<Resource> {
@@ -27,8 +27,8 @@ fn custom(version: Value) -> Arc<Resource> {
     crd::resources_of(&crd).into_iter().map(Arc::new).next().expect("one version is served")
 }
 
-/// Times are written as `-SECONDS`, and the age of the object beside it.
-fn settle(mut object: Value) -> Value {
+/// Replaces times of the form `-SECONDS`, and the field `age`, by real times.
+fn with_real_times(mut object: Value) -> Value {
     let ago = |seconds: i64| json!((now() - seconds.seconds()).to_string());
     if let Some(age) = object["age"].as_i64() {
         object["metadata"]["creationTimestamp"] = ago(age);
@@ -44,14 +44,14 @@ fn settle(mut object: Value) -> Value {
         if let Some(time) = object.pointer_mut(path)
             && let Some(seconds) = time.as_str().and_then(|text| text.strip_prefix('-'))
         {
-            *time = ago(seconds.parse().expect("a number of seconds"));
+            *time = ago(seconds.parse().expect("the time is a number of seconds"));
         }
     }
     object
 }
 
 #[test]
-fn columns_and_rows_are_those_of_a_real_server() {
+fn columns_and_rows_match_a_real_server() {
     let recorded: Value = serde_json::from_str(RECORDED).expect("JSON");
     let mut rows = 0;
     for kind in recorded.as_array().expect("a list") {
@@ -65,7 +65,7 @@ fn columns_and_rows_are_those_of_a_real_server() {
         }
         assert_eq!(json!(columns), kind["columns"], "{}", resource.plural);
         for case in kind["cases"].as_array().expect("a list") {
-            let object = settle(case["object"].clone());
+            let object = with_real_times(case["object"].clone());
             assert_eq!(json!(table::cells(&resource, &object, now())), case["cells"], "{object}");
             rows += 1;
         }
@@ -74,7 +74,7 @@ fn columns_and_rows_are_those_of_a_real_server() {
 }
 
 #[test]
-fn a_list_with_what_was_asked_for() {
+fn a_table_includes_the_requested_objects() {
     let resource = resource("", "configmaps");
     let metadata =
         json!({"name": "a", "resourceVersion": "7", "creationTimestamp": "2026-11-15T20:29:42Z"});
@@ -95,7 +95,7 @@ fn a_list_with_what_was_asked_for() {
 }
 
 #[test]
-fn frames_of_a_watch_define_columns_once() {
+fn watch_frames_define_columns_once() {
     let resource = resource("", "configmaps");
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let bookmark = json!({"metadata": {"resourceVersion": "546", "annotations": annotations}});
@@ -116,7 +116,7 @@ fn frames_of_a_watch_define_columns_once() {
 }
 
 #[test]
-fn finished_pods_say_so_in_their_row() {
+fn rows_of_finished_pods_have_a_condition() {
     let pods = resource("", "pods");
     let pod = json!({"metadata": {"name": "p"}, "status": {"phase": "Failed"}});
     let table = table::table_of_one(&pods, &pod, Definitions::Left, IncludeObject::None, now());
@@ -124,9 +124,9 @@ fn finished_pods_say_so_in_their_row() {
     assert_eq!(table["rows"][0]["conditions"], expected);
 }
 
-/// As recorded: a value that is not there is null, dates are ages.
+/// As recorded: a missing value is null, and a date is printed as an age.
 #[test]
-fn printer_columns_of_a_custom_resource() {
+fn printer_columns_of_a_custom_resource_match_the_recording() {
     let column = |name, kind, path, priority| json!({"name": name, "type": kind, "jsonPath": path, "priority": priority});
     let columns = json!([
         column("Size", "string", ".spec.size", 0),

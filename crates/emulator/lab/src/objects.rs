@@ -287,8 +287,9 @@ pod shop/sick for=cart on=n1 notready
 
     #[test]
     fn terminating_pod_is_refused() {
-        let said =
-            of_fixture("node n1\npod p for=s on=n1 terminating").expect_err("it ends").to_string();
+        let said = of_fixture("node n1\npod p for=s on=n1 terminating")
+            .expect_err("the Pod is terminating")
+            .to_string();
         assert!(said.contains("pod p") && said.contains("Cure"), "{said}");
     }
 }

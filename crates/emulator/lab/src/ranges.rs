@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn overlapping_ranges_are_refused() {
         assert!(Ranges::default().check().is_ok());
-        let pods = "10.0.0.0/8,fd00:10:244::/48".parse().expect("a pair");
+        let pods = "10.0.0.0/8,fd00:10:244::/48".parse().expect("a valid pair");
         let said = Ranges { pods, ..Ranges::default() }.check().expect_err("10.96 is in 10");
         let said = said.to_string();
         assert!(
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn unusable_ranges_are_refused() {
         for wrong in ["127.0.0.0/16,fd01::/48", "10.9.0.0/16,fe80::/64", "224.0.0.0/16,fd01::/48"] {
-            let pods = wrong.parse().expect("a pair");
+            let pods = wrong.parse().expect("a valid pair");
             let said = Ranges { pods, ..Ranges::default() }.check().expect_err(wrong).to_string();
             assert!(said.contains("--pod-cidr") && said.contains("loopback"), "{wrong}: {said}");
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_pair_has_one_range_of_each_family_in_any_order() {
-        let pair: Dual = "fd00::1/64,10.1.2.3/16".parse().expect("a pair");
+        let pair: Dual = "fd00::1/64,10.1.2.3/16".parse().expect("a valid pair");
         assert_eq!(pair.to_string(), "10.1.0.0/16,fd00::/64");
         for wrong in ["10.0.0.0/8", "10.0.0.0/8,11.0.0.0/8", "a,b", ""] {
             assert!(wrong.parse::<Dual>().is_err(), "{wrong}");
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn small_range_runs_out() {
-        let pair: Dual = "10.0.0.0/29,fd00::/64".parse().expect("a pair");
+        let pair: Dual = "10.0.0.0/29,fd00::/64".parse().expect("a valid pair");
         assert!(pair.at(6).is_some());
         assert_eq!(pair.at(7), None, "the broadcast address");
         assert_eq!(pair.at(8), None);

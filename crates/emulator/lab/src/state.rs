@@ -214,7 +214,7 @@ mod tests {
             fs::write(control_socket(lab.path()), "").expect("writable");
         }
         assert_eq!(running(&base).expect("readable"), ["lab", "lab-2"]);
-        let said = create(LabName::Exactly("lab")).expect_err("it runs").to_string();
+        let said = create(LabName::Exactly("lab")).expect_err("the lab runs").to_string();
         assert!(said.contains("`lab` runs already"), "{said}");
         drop(one);
         assert_eq!(running(&base).expect("readable"), ["lab-2"]);
@@ -225,17 +225,17 @@ mod tests {
     fn directories_of_killed_labs_are_removed() {
         let scratch = tempfile::tempdir().expect("a directory");
         let base = scratch.path().join("labs");
-        let alive = StateDir::create(&base, LabName::Exactly("alive")).expect("free");
-        let dead = base.join("dead");
-        fs::create_dir(&dead).expect("free");
-        fs::write(dead.join(LOCK), "").expect("writable");
-        fs::write(dead.join("data"), "x").expect("writable");
-        fs::create_dir(dead.join("locked")).expect("writable");
-        fs::write(dead.join("locked/file"), "x").expect("writable");
-        fs::set_permissions(dead.join("locked"), Permissions::from_mode(0o555)).expect("ours");
+        let running = StateDir::create(&base, LabName::Exactly("running")).expect("free");
+        let killed = base.join("killed");
+        fs::create_dir(&killed).expect("free");
+        fs::write(killed.join(LOCK), "").expect("writable");
+        fs::write(killed.join("data"), "x").expect("writable");
+        fs::create_dir(killed.join("locked")).expect("writable");
+        fs::write(killed.join("locked/file"), "x").expect("writable");
+        fs::set_permissions(killed.join("locked"), Permissions::from_mode(0o555)).expect("ours");
         fs::create_dir(base.join("half-made")).expect("free");
         let _next = StateDir::create(&base, LabName::Like("lab")).expect("free");
-        assert!(!dead.exists() && alive.path().exists());
+        assert!(!killed.exists() && running.path().exists());
         assert!(!base.join("half-made").exists());
     }
 

@@ -270,13 +270,14 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<Topology, String> {
-        let fixture = Fixture::parse(text).expect("the text is one");
+        let fixture = Fixture::parse(text).expect("the fixture is valid");
         Topology::from_fixture(&fixture, Ranges::default()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn grid_has_zones_racks_and_addresses() {
-        let topology = Topology::grid_of(&[8000, 2000], 2, Ranges::default()).expect("it fits");
+        let topology = Topology::grid_of(&[8000, 2000], 2, Ranges::default())
+            .expect("the ranges are large enough");
         let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["node-a1", "node-a2", "node-b1", "node-b2"]);
         let last = topology.node("node-b2").expect("the node exists");
@@ -290,7 +291,8 @@ mod tests {
 
     #[test]
     fn nodes_are_read_from_a_fixture() {
-        let topology = of("node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n").expect("fine");
+        let topology = of("node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n")
+            .expect("the text is valid");
         assert_eq!(topology.node("n1").map(|node| node.cpu_milli), Some(2000));
         assert_eq!(topology.node("n2").map(|node| node.labels["a"].as_str()), Some("b"));
         let zones = [(String::new(), String::new()), ("east".to_owned(), "eu".to_owned())];
@@ -313,7 +315,7 @@ mod tests {
 
     #[test]
     fn delays_are_read_by_tier() {
-        let delays: Delays = "zone=2ms,node=100us".parse().expect("fine");
+        let delays: Delays = "zone=2ms,node=100us".parse().expect("the text is valid");
         assert_eq!(
             (delays.zone, delays.node),
             (Duration::from_millis(2), Duration::from_micros(100))

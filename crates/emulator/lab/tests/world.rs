@@ -1,4 +1,5 @@
-//! From a topology to packets: who reaches whom, and who does not while a cable is cut.
+//! Builds the network of a topology and sends packets: which nodes reach each other, and which do not
+//! while a cable is cut.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -19,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(300);
 fn reaches(from: &Namespace, at: &Namespace, address: IpAddr, patience: Duration) -> bool {
     let server = SocketAddr::new(address, 7000);
     let _running = Server::start(at, Protocol::Udp, server).unwrap();
-    // A datagram that is sent while a link comes up is lost: one is sent after the other.
+    // A datagram that is sent while a link comes up is lost, so the client sends until the deadline.
     let deadline = Instant::now() + patience;
     loop {
         let tried = connect(from, Protocol::Udp, server, SHORT, None);
@@ -47,14 +48,26 @@ fn nodes_reach_each_other_until_a_cable_is_cut() {
 
         world.set_zone("zone-b", Cable::Cut).unwrap();
         let [b1, b2] = [at("node-b1")[0], at("node-b2")[0]];
-        assert!(!reaches(node("node-a1"), node("node-b2"), b2, SHORT), "the zone is cut");
-        assert!(reaches(node("node-b1"), node("node-b2"), b2, LONG), "inside it is not");
+        assert!(
+            !reaches(node("node-a1"), node("node-b2"), b2, SHORT),
+            "the cable of the zone is cut"
+        );
+        assert!(
+            reaches(node("node-b1"), node("node-b2"), b2, LONG),
+            "traffic inside the zone continues"
+        );
         world.set_zone("zone-b", Cable::Healed).unwrap();
         assert!(reaches(node("node-a1"), node("node-b2"), b2, LONG), "healed");
 
         world.set_node("node-b1", Cable::Cut).unwrap();
-        assert!(!reaches(node("node-b2"), node("node-b1"), b1, SHORT), "the node is cut");
-        assert!(reaches(node("node-a1"), node("node-b2"), b2, LONG), "its neighbour is not");
+        assert!(
+            !reaches(node("node-b2"), node("node-b1"), b1, SHORT),
+            "the cable of the node is cut"
+        );
+        assert!(
+            reaches(node("node-a1"), node("node-b2"), b2, LONG),
+            "the cable of the other node is not cut"
+        );
         world.set_node("node-b1", Cable::Healed).unwrap();
         assert!(reaches(node("node-b2"), node("node-b1"), b1, LONG), "healed");
 
@@ -64,8 +77,8 @@ fn nodes_reach_each_other_until_a_cable_is_cut() {
 }
 
 #[test]
-fn regions_are_joined_too() {
-    sandbox::run("regions_are_joined_too", || {
+fn nodes_in_different_regions_reach_each_other() {
+    sandbox::run("nodes_in_different_regions_reach_each_other", || {
         let text = "node n1 zone=a region=eu\nnode n2 zone=a region=us\nnode n3\n";
         let topology =
             Topology::from_fixture(&Fixture::parse(text).unwrap(), Ranges::default()).unwrap();

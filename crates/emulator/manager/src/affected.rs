@@ -284,9 +284,12 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(called, ["friend", "spread"], "the others do not depend on it");
+        assert_eq!(called, ["friend", "spread"], "the other Pods do not depend on the bound Pod");
         bound.metadata.resource_version = Some("3".to_owned());
         let work = state.on_watch(WatchBatch::Pod(vec![Event::Put(bound)]), now);
-        assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was bound before");
+        assert!(
+            !work.iter().any(|work| matches!(work, Work::Schedule(_))),
+            "the Pod was already bound"
+        );
     }
 }

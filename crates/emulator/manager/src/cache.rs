@@ -206,7 +206,10 @@ mod tests {
         assert!(cache.on_watch(Event::Put(pod("a", "1", 5))).is_empty(), "older");
         assert!(cache.on_watch(Event::Put(pod("a", "1", 7))).is_empty(), "the same");
         assert_eq!(cache.on_watch(Event::Put(pod("a", "1", 9))).len(), 1);
-        assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "a late response");
+        assert!(
+            cache.wrote(pod("a", "1", 8)).is_empty(),
+            "the response is older than the watch event"
+        );
         assert_eq!(names(&cache), [("a".to_owned(), 9)]);
     }
 
@@ -224,7 +227,7 @@ mod tests {
         assert_eq!(
             cache.on_watch(Event::Put(pod("a", "2", 10))).len(),
             1,
-            "a new object of that name"
+            "a new object with that name"
         );
         assert!(cache.on_watch(Event::Gone(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
@@ -266,7 +269,11 @@ mod tests {
         cache.wrote(pod("short-lived", "1", 5));
         cache.wrote(pod("late", "2", 9));
         cache.on_watch(Event::Put(pod("other", "3", 7)));
-        assert_eq!(cache.on_watch(listed("7")).len(), 1, "the list is newer and lacks it");
+        assert_eq!(
+            cache.on_watch(listed("7")).len(),
+            1,
+            "the newer list does not contain the object"
+        );
         assert_eq!(names(&cache), [("late".to_owned(), 9), ("other".to_owned(), 7)]);
     }
 

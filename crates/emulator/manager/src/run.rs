@@ -163,7 +163,7 @@ impl Manager {
             self.synced = true;
             self.state.server_responded(now);
             self.state.reset_heartbeats(now);
-            tracing::info!("caches synced");
+            tracing::info!("initial lists complete");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A program of its own that enters a sandbox, as benches and the lab do.
+//! A separate program that enters a sandbox, as benches and the lab do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,10 +10,10 @@ fn main() {
     let network = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
     let before = network();
     sandbox::enter().unwrap_or_else(|error| panic!("{error}"));
-    assert_ne!(network(), before, "a network of its own");
+    assert_ne!(network(), before, "the process has a new network namespace");
 
     let elsewhere = std::thread::spawn(network).join().unwrap();
-    assert_eq!(elsewhere, network(), "new threads are inside too");
+    assert_eq!(elsewhere, network(), "new threads are in the same namespace");
     assert_ne!(Namespace::new("next").unwrap().run(network), network());
 
     let late = std::thread::scope(|scope| scope.spawn(sandbox::enter).join().unwrap());

@@ -12,7 +12,7 @@ use nearhop_net::delay::{Delay, set_delay};
 use nearhop_net::traffic::{Outcome, Protocol, Server, connect};
 use nearhop_net::{Namespace, link, sandbox, sysctl};
 
-/// Timeout of what must happen.
+/// Timeout for packets that must arrive.
 const LONG: Duration = Duration::from_secs(20);
 
 fn net(text: &str) -> IpNet {
@@ -125,7 +125,10 @@ fn dropped_namespace_is_removed() {
         // The kernel removes a namespace asynchronously.
         let deadline = Instant::now() + LONG;
         while link::mac(&a, "eth0").is_ok() {
-            assert!(Instant::now() < deadline, "the end in a dropped namespace is still there");
+            assert!(
+                Instant::now() < deadline,
+                "the veth device of the dropped namespace still exists"
+            );
             thread::sleep(Duration::from_millis(5));
         }
     });

@@ -12,9 +12,9 @@ use nearhop_net::traffic::{Client, Outcome, Protocol, Server, connect, connect_m
 use nearhop_net::{Namespace, Star, link, sandbox, star, sysctl};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-/// Timeout of what must happen.
+/// Timeout for packets that must arrive.
 const LONG: Duration = Duration::from_secs(20);
-/// Timeout of what must not happen.
+/// Timeout for packets that must not arrive.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn ip(text: &str) -> IpAddr {
@@ -138,9 +138,9 @@ fn removed_host_is_unreachable() {
         let ask = |patience| connect(&a, Protocol::Tcp, to, patience, None).unwrap();
         assert_eq!(ask(LONG).server(), Some(to));
         star.remove("b").unwrap();
-        assert_eq!(ask(SHORT), Outcome::TimedOut, "the world does not answer");
+        assert_eq!(ask(SHORT), Outcome::TimedOut, "the removed host does not answer");
         star.host("b", &[ip("10.0.0.2")]).unwrap();
-        assert_eq!(ask(LONG), Outcome::Refused, "the new one has no server");
+        assert_eq!(ask(LONG), Outcome::Refused, "the new host has no server");
     });
 }
 

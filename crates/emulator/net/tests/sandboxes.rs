@@ -1,4 +1,4 @@
-//! Sandboxes and namespaces: apart from the machine and from each other.
+//! Sandboxes and namespaces are separate from the machine and from each other.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -10,10 +10,10 @@ use std::thread;
 
 use nearhop_net::{Namespace, sandbox};
 
-/// Makes `fails_on_purpose` fail.
+/// Makes `fails_if_requested` fail.
 const FAIL: &str = "NEARHOP_LAB_FAIL";
-/// Makes `says_where_it_is` speak.
-const SAY: &str = "NEARHOP_LAB_SAY";
+/// Makes `prints_its_namespace_if_requested` print its network namespace.
+const PRINT: &str = "NEARHOP_LAB_SAY";
 
 fn network() -> PathBuf {
     std::fs::read_link("/proc/thread-self/ns/net").unwrap()
@@ -25,38 +25,39 @@ fn devices() -> Vec<String> {
     names.collect()
 }
 
-/// This binary with one test.
-fn only(mut command: Command, test: &str, variable: &str) -> Output {
+/// The output of one test of this binary.
+fn run_test(mut command: Command, test: &str, variable: &str) -> Output {
     command.args(["--exact", test, "--nocapture"]).env(variable, "yes").output().unwrap()
 }
 
 #[test]
-fn a_sandbox_has_a_network_of_its_own() {
-    sandbox::run("a_sandbox_has_a_network_of_its_own", || {
+fn a_sandbox_has_its_own_network_namespace() {
+    sandbox::run("a_sandbox_has_its_own_network_namespace", || {
         assert_eq!(devices(), ["lo"]);
         let first = std::fs::read_link("/proc/self/ns/net").unwrap();
-        assert_ne!(network(), first, "the process's first thread stays outside");
+        assert_ne!(network(), first, "the main thread stays outside");
         assert_eq!(thread::scope(|s| s.spawn(network).join().unwrap()), network());
     });
 }
 
 #[test]
-fn fails_on_purpose() {
-    sandbox::run("fails_on_purpose", || {
-        assert!(std::env::var_os(FAIL).is_none(), "it was asked to fail");
+fn fails_if_requested() {
+    sandbox::run("fails_if_requested", || {
+        assert!(std::env::var_os(FAIL).is_none(), "the test fails as requested");
     });
 }
 
 #[test]
-fn a_body_that_panics_fails_its_test() {
-    let output = only(Command::new(std::env::current_exe().unwrap()), "fails_on_purpose", FAIL);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("it was asked to fail"), "{said}");
+fn a_panic_in_the_sandbox_fails_the_test() {
+    let output =
+        run_test(Command::new(std::env::current_exe().unwrap()), "fails_if_requested", FAIL);
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output_text}");
+    assert!(output_text.contains("the test fails as requested"), "{output_text}");
 }
 
 #[test]
-fn a_wrong_name_is_told() {
+fn a_wrong_test_name_is_reported() {
     let wrong = thread::Builder::new()
         .name("right".to_owned())
         .spawn(|| sandbox::run("wrong", || ()))
@@ -67,22 +68,22 @@ fn a_wrong_name_is_told() {
 }
 
 #[test]
-fn namespaces_are_apart() {
-    sandbox::run("namespaces_are_apart", || {
+fn namespaces_are_separate() {
+    sandbox::run("namespaces_are_separate", || {
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         let seen = [network(), a.run(network), b.run(network)];
         assert!(seen[0] != seen[1] && seen[1] != seen[2] && seen[0] != seen[2], "{seen:?}");
         assert_eq!(a.run(|| Namespace::current().unwrap()).run(network), seen[1]);
         assert_eq!(a.run(devices), ["lo"]);
-        assert_eq!(network(), seen[0], "the caller stays where it was");
-        // `lo` is up: an address of it answers.
+        assert_eq!(network(), seen[0], "the caller stays in its namespace");
+        // `lo` is up: the kernel has a route to its address.
         a.run(|| std::net::UdpSocket::bind("127.0.0.1:0").unwrap().connect("127.0.0.1:9").unwrap());
     });
 }
 
 #[test]
-fn a_panic_inside_goes_on_outside() {
-    sandbox::run("a_panic_inside_goes_on_outside", || {
+fn a_panic_in_a_namespace_reaches_the_caller() {
+    sandbox::run("a_panic_in_a_namespace_reaches_the_caller", || {
         let namespace = Namespace::new("a").unwrap();
         let work = || namespace.run(|| -> () { panic!("on purpose") });
         let panic = catch_unwind(AssertUnwindSafe(work)).unwrap_err();
@@ -91,20 +92,20 @@ fn a_panic_inside_goes_on_outside() {
 }
 
 #[test]
-fn says_where_it_is() {
-    if std::env::var_os(SAY).is_some() {
-        println!("it is in {}", network().display());
+fn prints_its_namespace_if_requested() {
+    if std::env::var_os(PRINT).is_some() {
+        println!("network namespace {}", network().display());
     }
 }
 
 #[test]
-fn a_command_runs_inside() {
-    sandbox::run("a_command_runs_inside", || {
+fn a_command_runs_in_the_namespace() {
+    sandbox::run("a_command_runs_in_the_namespace", || {
         let namespace = Namespace::new("a").unwrap();
         let command = namespace.command(std::env::current_exe().unwrap());
-        let output = only(command, "says_where_it_is", SAY);
-        let said = String::from_utf8_lossy(&output.stdout);
-        let there = format!("it is in {}", namespace.run(network).display());
-        assert!(said.contains(&there), "{there}: {said}");
+        let output = run_test(command, "prints_its_namespace_if_requested", PRINT);
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        let there = format!("network namespace {}", namespace.run(network).display());
+        assert!(output_text.contains(&there), "{there}: {output_text}");
     });
 }

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_lead_to_their_structs() {
+    fn kinds_are_found_by_group() {
         for (group, name) in [
             ("", "core.v1.Service"),
             ("apps", "apps.v1.Deployment"),
@@ -74,7 +74,7 @@ mod tests {
 
     /// Compares with a sample of a server's OpenAPI document.
     #[test]
-    fn merge_keys_are_those_that_a_server_publishes() {
+    fn merge_keys_match_the_openapi_document() {
         let published = "kind | field | list type with keys | strategic merge key
             core.v1.Service | spec.ports | map:port,protocol | merge=port
             core.v1.Service | metadata.finalizers | set | merge
@@ -131,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn presence_and_numbers_are_those_of_the_go_structs() {
-        let slice = schema("discovery.v1.EndpointSlice").expect("known");
-        let endpoints = at(&slice, "endpoints").declared().expect("a field");
+    fn presence_and_numbers_match_the_go_structs() {
+        let slice = schema("discovery.v1.EndpointSlice").expect("the struct is known");
+        let endpoints = at(&slice, "endpoints").declared().expect("the field is declared");
         assert_eq!((endpoints.presence, endpoints.number), (Presence::Always, 2));
     }
 }

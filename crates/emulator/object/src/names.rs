@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_names_are_refused_in_the_words_of_kubernetes() {
+    fn errors_of_invalid_names_match_kubernetes() {
         let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
             or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
             '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn label_keys_and_values() {
+    fn label_keys_and_values_are_validated() {
         for good in ["a", "a.b-c_D", "kubernetes.io/name", "1", "a-b.c/X"] {
             assert!(qualified_name(good).is_empty(), "{good}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_may_end_in_a_dash() {
+    fn a_prefix_can_end_in_a_dash() {
         assert_eq!(mask_trailing_dash("web-"), "wea");
         assert_eq!(mask_trailing_dash("-"), "-");
         assert_eq!(mask_trailing_dash("é-"), "a");

@@ -5,7 +5,7 @@ use nearhop_object::{Schema, builtin};
 use serde_json::{Value, json};
 
 fn service() -> Schema {
-    builtin::schema_of("", "v1", "Service").expect("a built-in kind")
+    builtin::schema_of("", "v1", "Service").expect("the kind is built in")
 }
 
 fn writer(manager: &str) -> Writer<'_> {
@@ -39,7 +39,7 @@ fn managers(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn items_of_both_lists_keep_an_order_that_suits_both() {
+fn merged_lists_keep_the_order_of_both_lists() {
     for (live, config, merged) in [
         (&[80, 81][..], &[82][..], &[80, 81, 82][..]),
         (&[80, 81], &[82, 80], &[82, 80, 81]),
@@ -51,13 +51,13 @@ fn items_of_both_lists_keep_an_order_that_suits_both() {
         (&[1], &[], &[1]),
     ] {
         let live = created(with_ports(live), "creator");
-        let result = applied(&live, &with_ports(config), "one").expect("no conflict");
+        let result = applied(&live, &with_ports(config), "one").expect("the apply has no conflict");
         assert_eq!(result["spec"]["ports"], with_ports(merged)["spec"]["ports"]);
     }
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn fields_that_do_not_match_the_schema_are_named() {
     for (config, problem) in [
         (json!({"spec": {"bogus": 1}}), ".spec.bogus: field not declared in schema"),
         (
@@ -82,7 +82,7 @@ fn what_does_not_fit_is_named() {
         ),
     ] {
         let mut object = with_ports(&[]);
-        for (key, value) in config.as_object().expect("a map") {
+        for (key, value) in config.as_object().expect("the configuration is a map") {
             object[key] = value.clone();
         }
         let error = apply(service().node(), None, &object, &writer("one"), Force::No);
@@ -98,14 +98,14 @@ fn conflicts_are_listed_by_manager() {
     let mut config = with_ports(&[80]);
     config["spec"]["type"] = "NodePort".into();
     live = apply(service().node(), Some(&live), &config, &writer("alpha"), Force::No)
-        .expect("the type is new");
+        .expect("no other manager owns the type");
     let mut other = with_ports(&[]);
     other["spec"] = json!({"type": "ClusterIP", "ports": [{"port": 80, "name": "x"}]});
     live["spec"]["ports"][0]["name"] = "y".into();
     let before = live.clone();
     live["spec"]["ports"][0]["name"] = "z".into();
     update(service().node(), Some(&before), &mut live, &writer("zeta"));
-    let error = applied(&live, &other, "one").expect_err("two conflicts");
+    let error = applied(&live, &other, "one").expect_err("the apply has two conflicts");
     assert_eq!(
         error.to_string(),
         "Apply failed with 2 conflicts: conflicts with \"alpha\":\n- .spec.type\n\
@@ -114,7 +114,7 @@ fn conflicts_are_listed_by_manager() {
 }
 
 #[test]
-fn a_configuration_may_not_name_owners() {
+fn a_configuration_with_managed_fields_is_rejected() {
     let mut config = with_ports(&[80]);
     config["metadata"]["managedFields"] = json!([]);
     let result = apply(service().node(), None, &config, &writer("one"), Force::No);
@@ -122,7 +122,7 @@ fn a_configuration_may_not_name_owners() {
 }
 
 #[test]
-fn clients_may_clear_or_write_owners_but_not_break_them() {
+fn clients_can_replace_managed_fields_with_valid_ones() {
     let live = created(with_ports(&[80]), "creator");
     let foreign = json!([{"manager": "m", "operation": "Apply", "apiVersion": "v1",
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:ports": {
@@ -152,23 +152,23 @@ fn clients_may_clear_or_write_owners_but_not_break_them() {
 }
 
 #[test]
-fn objects_without_owners_stay_without() {
+fn updates_add_no_owners_to_objects_without_owners() {
     let live = with_ports(&[80]);
     let mut new = with_ports(&[81]);
     update(service().node(), Some(&live), &mut new, &writer("other"));
     assert_eq!(new, with_ports(&[81]));
-    let result = applied(&new, &with_ports(&[81]), "one").expect("no conflict");
+    let result = applied(&new, &with_ports(&[81]), "one").expect("the apply has no conflict");
     assert_eq!(managers(&result), ["one", "before-first-apply"]);
 }
 
 #[test]
-fn many_updaters_are_summed_up() {
+fn old_update_entries_are_merged() {
     let mut live = created(with_ports(&[80]), "creator");
     for at in 0..12 {
         let mut new = live.clone();
         new["metadata"]["labels"][format!("l{at}")] = "x".into();
         let name = format!("m{at:02}");
-        let now = jiff::Timestamp::from_second(at).expect("in range");
+        let now = jiff::Timestamp::from_second(at).expect("the time is valid");
         update(
             service().node(),
             Some(&live),
@@ -180,7 +180,8 @@ fn many_updaters_are_summed_up() {
     let names = managers(&live);
     assert_eq!(names.len(), 10);
     assert!(names.contains(&"ancient-changes") && names.contains(&"m11"), "{names:?}");
-    let ancient = names.iter().position(|name| *name == "ancient-changes").expect("there");
+    let ancient =
+        names.iter().position(|name| *name == "ancient-changes").expect("the entry exists");
     let fields = &live["metadata"]["managedFields"][ancient]["fieldsV1"]["f:metadata"]["f:labels"];
     assert!(fields.get("f:l0").is_some() && fields.get("f:l11").is_none());
 }
@@ -195,7 +196,7 @@ fn kubectl_takes_over_from_client_side_apply() {
     let live = created(object, "kubectl-client-side-apply");
     config["spec"]["type"] = "NodePort".into();
     assert!(applied(&live, &config, "other").is_err());
-    let result = applied(&live, &config, "kubectl").expect("the conflict is its own");
+    let result = applied(&live, &config, "kubectl").expect("kubectl owns the field itself");
     assert_eq!(result["metadata"]["annotations"][LAST], format!("{config}\n"));
     assert_eq!(result["spec"]["type"], "NodePort");
 }

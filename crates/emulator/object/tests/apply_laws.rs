@@ -39,8 +39,8 @@ struct Sub
 "#;
 
 fn schema() -> Schema {
-    let types = Types::parse(KIND).expect("the text is right");
-    let id = types.find("Thing").expect("it is there");
+    let types = Types::parse(KIND).expect("the types are valid");
+    let id = types.find("Thing").expect("Thing is one of the types");
     Schema::new(Arc::new(types), Shape::Struct(id))
 }
 
@@ -148,7 +148,7 @@ fn set() -> impl Strategy<Value = FieldSet> {
             let leaf = Value::Object(Map::new());
             let tree =
                 path.into_iter().rev().fold(leaf, |below, step| json!({ step.to_owned(): below }));
-            out.union(FieldSet::parse(tree).expect("it is canonical"));
+            out.union(FieldSet::parse(tree).expect("the fields are canonical"));
         }
         out
     })
@@ -173,12 +173,12 @@ fn entry<'a>(object: &'a Value, manager: &str) -> Option<&'a Value> {
 
 proptest! {
     #[test]
-    fn sets_survive_their_document(set in set()) {
+    fn field_sets_round_trip(set in set()) {
         prop_assert_eq!(FieldSet::parse(set.clone().into_json()), Ok(set));
     }
 
     #[test]
-    fn sets_obey_the_laws_of_sets(a in set(), b in set(), c in set()) {
+    fn field_sets_obey_set_laws(a in set(), b in set(), c in set()) {
         prop_assert_eq!(plus(&a, &b), plus(&b, &a));
         prop_assert_eq!(&plus(&a, &a), &a);
         prop_assert_eq!(plus(&plus(&a, &b), &c), plus(&a, &plus(&b, &c)));
@@ -192,47 +192,47 @@ proptest! {
     }
 
     #[test]
-    fn owners_survive_their_list(object in object()) {
+    fn managed_fields_round_trip(object in object()) {
         let list = object["metadata"]["managedFields"].clone();
-        let managed = ManagedFields::parse(list.clone()).expect("it was written here");
+        let managed = ManagedFields::parse(list.clone()).expect("the list is valid");
         if !managed.is_empty() {
             prop_assert_eq!(managed.into_json(), list);
         }
     }
 
     #[test]
-    fn an_update_without_change_changes_no_owner(object in object()) {
+    fn an_update_without_changes_keeps_the_owners(object in object()) {
         let mut again = object.clone();
         update(schema().node(), Some(&object), &mut again, &writer("other"));
         prop_assert_eq!(again, object);
     }
 
     #[test]
-    fn applying_twice_is_applying_once(live in option::of(object()), config in config()) {
+    fn apply_is_idempotent(live in option::of(object()), config in config()) {
         let schema = schema();
         let once = apply(schema.node(), live.as_ref(), &config, &writer("one"), Force::Yes);
-        let once = once.expect("it fits");
-        // A manager that applies only empty lists owns nothing, and an object without owners counts
-        // as one from before the first apply.
+        let once = once.expect("the configuration matches the schema");
+        // A manager that applies only empty lists owns nothing. An object without owners is handled
+        // like one from before the first apply.
         prop_assume!(!once["metadata"]["managedFields"].is_null());
         let twice = apply(schema.node(), Some(&once), &config, &writer("one"), Force::No);
         prop_assert_eq!(twice, Ok(once));
     }
 
     #[test]
-    fn who_applies_owns_all_of_it(live in option::of(object()), config in config()) {
+    fn a_manager_owns_all_fields_that_it_applies(live in option::of(object()), config in config()) {
         let schema = schema();
         let merged = apply(schema.node(), live.as_ref(), &config, &writer("one"), Force::Yes);
-        let merged = merged.expect("it fits");
+        let merged = merged.expect("the configuration matches the schema");
         let owned = entry(&merged, "one").map_or(Value::Null, |entry| entry["fieldsV1"].clone());
         let mut missing = fields_of(schema.node(), &config);
-        missing.subtract(&FieldSet::parse(owned).expect("it is canonical"));
+        missing.subtract(&FieldSet::parse(owned).expect("the fields are canonical"));
         let names = [".apiVersion", ".kind", ".metadata.name"];
         prop_assert!(missing.paths().iter().all(|path| names.contains(&path.as_str())), "{missing}");
     }
 
     #[test]
-    fn disjoint_managers_do_not_meet(left in words(), right in words()) {
+    fn managers_of_different_fields_have_no_conflict(left in words(), right in words()) {
         let schema = schema();
         let config = |labels: &Value| json!({"apiVersion": "v1", "kind": "Thing",
             "metadata": {"name": "t"}, "spec": {"sub": {"y": labels}}});
@@ -242,13 +242,13 @@ proptest! {
         };
         let (left, right) = (number(&left, "l"), number(&right, "r"));
         let one = apply(schema.node(), None, &config(&left), &writer("one"), Force::No);
-        let one = one.expect("it fits");
+        let one = one.expect("the configuration matches the schema");
         let both = apply(schema.node(), Some(&one), &config(&right), &writer("two"), Force::No);
-        let both = both.expect("they do not meet");
+        let both = both.expect("the fields are disjoint");
         for (manager, keys) in [("one", &left), ("two", &right)] {
             for key in keys.as_object().expect("a map").keys() {
                 prop_assert_eq!(&both["spec"]["sub"]["y"][key], &json!(1));
-                let fields = &entry(&both, manager).expect("it owns something")["fieldsV1"];
+                let fields = &entry(&both, manager).expect("the manager owns fields")["fieldsV1"];
                 let step = format!("f:{key}");
                 prop_assert!(fields["f:spec"]["f:sub"]["f:y"].get(step).is_some());
             }
@@ -256,28 +256,28 @@ proptest! {
     }
 
     #[test]
-    fn who_drops_everything_is_gone(live in object(), config in config()) {
+    fn a_manager_that_applies_nothing_loses_its_entry(live in object(), config in config()) {
         let schema = schema();
         let nothing = json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "t"}});
         let merged = apply(schema.node(), Some(&live), &config, &writer("two"), Force::Yes);
-        let merged = merged.expect("it fits");
+        let merged = merged.expect("the configuration matches the schema");
         let after = apply(schema.node(), Some(&merged), &nothing, &writer("two"), Force::No);
-        let after = after.expect("it fits");
+        let after = after.expect("the configuration matches the schema");
         prop_assert_eq!(entry(&after, "two"), None);
     }
 
     #[test]
-    fn conflicts_go_away_by_force(live in object(), config in config()) {
+    fn force_resolves_conflicts(live in object(), config in config()) {
         let schema = schema();
         let result = apply(schema.node(), Some(&live), &config, &writer("two"), Force::No);
         if let Err(error) = result {
-            let ApplyError::Conflicts(conflicts) = error else { panic!("it fits") };
+            let ApplyError::Conflicts(conflicts) = error else { panic!("the configuration matches the schema") };
             prop_assert!(!conflicts.is_empty());
             let forced = apply(schema.node(), Some(&live), &config, &writer("two"), Force::Yes);
-            let forced = forced.expect("force takes over");
+            let forced = forced.expect("force resolves the conflicts");
             for one in forced["metadata"]["managedFields"].as_array().into_iter().flatten() {
                 if one["manager"] != "two" {
-                    let fields = FieldSet::parse(one["fieldsV1"].clone()).expect("canonical");
+                    let fields = FieldSet::parse(one["fieldsV1"].clone()).expect("the fields are canonical");
                     for conflict in &conflicts {
                         prop_assert!(!fields.paths().contains(&conflict.path));
                     }
@@ -287,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(live in json_value(), new in json_value(), owners in json_value()) {
+    fn any_input_is_handled_without_panic(live in json_value(), new in json_value(), owners in json_value()) {
         let any = Schema::new(Arc::new(Types::default()), Shape::Any);
         for schema in [schema(), any] {
             let mut live = json!({"metadata": {"labels": live}, "spec": live});

@@ -64,7 +64,7 @@ struct GadgetSpec
 "#;
 
 fn schema(object: &Value) -> Option<Schema> {
-    let custom = Types::parse(CUSTOM).expect("the text is right");
+    let custom = Types::parse(CUSTOM).expect("the types are valid");
     if let Some(id) = custom.find(text(object, "kind")) {
         return Some(Schema::new(Arc::new(custom), Shape::Struct(id)));
     }
@@ -105,9 +105,15 @@ fn as_sent(after: &Value, difference: &Value) -> Value {
         metadata.remove("managedFields");
     }
     for one in difference.as_array().into_iter().flatten() {
-        let (parent, key) = one[0].as_str().and_then(|at| at.rsplit_once('/')).expect("a pointer");
+        let (parent, key) = one[0]
+            .as_str()
+            .and_then(|at| at.rsplit_once('/'))
+            .expect("the field is a JSON pointer");
         let key = key.replace("~1", "/");
-        let object = new.pointer_mut(parent).and_then(Value::as_object_mut).expect("an object");
+        let object = new
+            .pointer_mut(parent)
+            .and_then(Value::as_object_mut)
+            .expect("the parent is an object");
         match one.get(1) {
             Some(value) => object.insert(key, value.clone()),
             None => object.remove(&key),

@@ -31,7 +31,7 @@ fn recorded() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn recorded_objects_come_through_unchanged() {
+fn recorded_objects_stay_unchanged() {
     let mut checked = 0;
     for (name, case) in recorded() {
         let output = &case["output"];
@@ -54,7 +54,7 @@ fn recorded_objects_come_through_unchanged() {
 }
 
 #[test]
-fn recorded_inputs_are_accepted_and_settle() {
+fn recorded_inputs_are_accepted_and_stable() {
     for (name, case) in recorded() {
         let mut input = case["input"].clone();
         let Some(schema) = schema_for(&input) else { continue };
@@ -66,7 +66,7 @@ fn recorded_inputs_are_accepted_and_settle() {
 }
 
 #[test]
-fn values_are_written_as_go_writes_them() {
+fn values_are_written_like_go() {
     let cases = [
         (
             "discovery.v1.EndpointSlice",
@@ -112,12 +112,12 @@ fn values_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn unknown_fields_are_removed_and_named() {
+fn unknown_fields_are_removed_and_reported() {
     let body = br#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"x","Labels":{}},"spec":{"bogus":1,"type":"ClusterIP","type":"NodePort","ports":[{"port":80,"nope":true}]},"kindd":1}"#;
     let parsed = parse_json(body).expect("valid");
     let mut value = parsed.value;
-    let schema = builtin::schema("core.v1.Service").expect("known");
-    let unknown = conform(schema.node(), &mut value).expect("conforms");
+    let schema = builtin::schema("core.v1.Service").expect("the struct is known");
+    let unknown = conform(schema.node(), &mut value).expect("the object conforms");
     assert_eq!(unknown, ["kindd", "metadata.Labels", "spec.bogus", "spec.ports[0].nope"]);
     assert_eq!(value["spec"], json!({"type":"NodePort","ports":[{"port":80,"targetPort":0}]}));
     let complaints = [
@@ -131,7 +131,7 @@ fn unknown_fields_are_removed_and_named() {
 }
 
 #[test]
-fn wrong_types_are_refused_in_the_words_of_go() {
+fn errors_for_wrong_types_match_go() {
     let quantity = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
     let cases = [
         (
@@ -228,7 +228,7 @@ fn wrong_types_are_refused_in_the_words_of_go() {
 }
 
 #[test]
-fn zero_objects_are_what_bookmarks_carry() {
+fn zero_objects_match_bookmarks() {
     for (name, expected) in [
         ("core.v1.Service", json!({"metadata":{},"spec":{},"status":{"loadBalancer":{}}})),
         (

@@ -73,8 +73,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn conform_settles(value in value(), kind in 0..KINDS.len()) {
-        let schema = builtin::schema(KINDS[kind]).expect("known");
+    fn conform_is_idempotent(value in value(), kind in 0..KINDS.len()) {
+        let schema = builtin::schema(KINDS[kind]).expect("the struct is known");
         let mut once = value;
         if conform(schema.node(), &mut once).is_ok() {
             let mut twice = once.clone();
@@ -96,11 +96,11 @@ proptest! {
     #[test]
     fn json_round_trips(value in value()) {
         let text = value.to_string();
-        let parsed = parse_json(text.as_bytes()).expect("it was written as JSON");
+        let parsed = parse_json(text.as_bytes()).expect("the text is valid JSON");
         prop_assert_eq!(parsed.value, value);
         let cut = &text[..text.len() - 1];
         if text.starts_with(['{', '[', '"']) {
-            let problem = parse_json(cut.as_bytes()).expect_err("cut off").to_string();
+            let problem = parse_json(cut.as_bytes()).expect_err("the text is truncated").to_string();
             prop_assert_eq!(problem, "unexpected end of JSON input");
         }
     }

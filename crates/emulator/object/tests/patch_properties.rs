@@ -17,8 +17,8 @@ static KIND: LazyLock<Schema> = LazyLock::new(|| {
          g 7 any omitempty\nstruct U\n  k 1 string\n  a 2 []U omitempty merge=k\n  b 3 []string \
          omitempty merge\n  f 4 string omitempty\n",
     )
-    .expect("the types above");
-    let root = Shape::Struct(types.find("T").expect("is there"));
+    .expect("the types are valid");
+    let root = Shape::Struct(types.find("T").expect("T is one of the types"));
     Schema::new(Arc::new(types), root)
 });
 
@@ -48,7 +48,7 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 /// Any value, with field names of `KIND`.
-fn anything() -> impl Strategy<Value = Value> {
+fn any_value() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(5, 40, 5, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..5).prop_map(Value::Array),
@@ -120,7 +120,7 @@ fn operation() -> impl Strategy<Value = Value> {
         Just("test"),
     ];
     let path = || "(/([a-d]|-?[0-3]|-|~0|~1)){0,4}";
-    (op, path(), path(), anything()).prop_map(
+    (op, path(), path(), any_value()).prop_map(
         |(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}),
     )
 }
@@ -129,20 +129,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn merge_patch_is_the_rfc(doc in mergeable(), patch in mergeable()) {
+    fn merge_patch_matches_rfc_7386(doc in mergeable(), patch in mergeable()) {
         let (doc, patch) = (json!({"a": doc}), json!({"a": patch}));
         prop_assert_eq!(merge_patch(&doc, &patch).unwrap(), rfc7386(Some(doc), &patch));
     }
 
     #[test]
-    fn merge_patch_twice_is_once(doc in anything(), patch in anything()) {
+    fn merge_patch_is_idempotent(doc in any_value(), patch in any_value()) {
         if let Ok(once) = merge_patch(&doc, &patch) {
             prop_assert_eq!(merge_patch(&once, &patch).unwrap(), once);
         }
     }
 
     #[test]
-    fn an_empty_strategic_patch_changes_nothing(doc in anything()) {
+    fn an_empty_strategic_patch_changes_nothing(doc in any_value()) {
         let doc = json!({"d": doc});
         prop_assert_eq!(strategic(&doc, &json!({})).unwrap(), doc);
     }
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn strategic_patch_twice_is_once(doc in well_formed(), patch in well_formed()) {
+    fn strategic_patch_is_idempotent(doc in well_formed(), patch in well_formed()) {
         let once = strategic(&doc, &patch).unwrap();
         prop_assert_eq!(strategic(&once, &patch).unwrap(), once);
     }
@@ -168,18 +168,18 @@ proptest! {
     }
 
     #[test]
-    fn strategic_patch_never_panics(doc in anything(), patch in anything()) {
+    fn strategic_patch_never_panics(doc in any_value(), patch in any_value()) {
         let _ = strategic(&doc, &patch);
     }
 
     #[test]
-    fn json_patch_never_panics(doc in anything(), patch in vec(operation(), 0..6), other in anything()) {
+    fn json_patch_never_panics(doc in any_value(), patch in vec(operation(), 0..6), other in any_value()) {
         let _ = json_patch(&doc, &Value::Array(patch));
         let _ = json_patch(&doc, &other);
     }
 
     #[test]
-    fn where_both_apply_json_patch_is_the_rfc(doc in anything(), patch in vec(operation(), 1..5)) {
+    fn json_patch_matches_the_rfc_crate(doc in any_value(), patch in vec(operation(), 1..5)) {
         let patch = Value::Array(patch);
         let mut by_the_rfc = doc.clone();
         let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn selectors_survive_printing(text in "[ab=!<>(), ]{0,12}|[ -~]{0,20}|.{0,10}") {
+    fn selectors_round_trip(text in "[ab=!<>(), ]{0,12}|[ -~]{0,20}|.{0,10}") {
         if let Ok(selector) = LabelSelector::parse(&text) {
             prop_assert_eq!(LabelSelector::parse(&selector.to_string()).unwrap(), selector);
         }

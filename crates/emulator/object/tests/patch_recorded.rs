@@ -40,10 +40,11 @@ fn apply(case: &Value) -> Result<Value, PatchError> {
         Some("json") => json_patch(before, patch),
         Some("merge") => merge_patch(before, patch),
         _ => {
-            let api_version = before["apiVersion"].as_str().expect("objects have one");
+            let api_version =
+                before["apiVersion"].as_str().expect("objects have apiVersion and kind");
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-            let kind = before["kind"].as_str().expect("objects have one");
-            let schema = builtin::schema_of(group, version, kind).expect("only built-in kinds");
+            let kind = before["kind"].as_str().expect("objects have apiVersion and kind");
+            let schema = builtin::schema_of(group, version, kind).expect("the kind is built in");
             strategic_merge_patch(schema.node(), before, patch)
         }
     }
@@ -56,8 +57,8 @@ fn relevant(object: &Value, subresource: &Value) -> Value {
         return object["status"].clone();
     }
     let mut object = object.clone();
-    object.as_object_mut().expect("an object").remove("status");
-    let metadata = object["metadata"].as_object_mut().expect("an object");
+    object.as_object_mut().expect("the value is an object").remove("status");
+    let metadata = object["metadata"].as_object_mut().expect("the value is an object");
     for key in ["managedFields", "resourceVersion", "generation"] {
         metadata.remove(key);
     }
@@ -94,7 +95,7 @@ fn differences(patched: &Value, recorded: &Value, path: &str, found: &mut Vec<St
 }
 
 #[test]
-fn recorded_patches() {
+fn recorded_patches_give_the_recorded_objects() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("data/patches.json")).unwrap();
     let mut wrong = Vec::new();
     for case in &cases {

@@ -34,13 +34,14 @@ struct v1.Strategy
 ";
 
 fn patched(doc: Value, patch: Value) -> Result<Value, PatchError> {
-    let types = Types::parse(TYPES).expect("the types above");
-    let root = Shape::Struct(types.find("v1.Service").expect("is there"));
+    let types = Types::parse(TYPES).expect("the types are valid");
+    let root = Shape::Struct(types.find("v1.Service").expect("v1.Service is one of the types"));
     strategic_merge_patch(Schema::new(Arc::new(types), root).node(), &doc, &patch)
 }
 
 fn spec(doc: Value, patch: Value) -> Value {
-    patched(json!({"spec": doc}), json!({"spec": patch})).expect("applies")["spec"].clone()
+    patched(json!({"spec": doc}), json!({"spec": patch})).expect("the patch applies")["spec"]
+        .clone()
 }
 
 fn ports(numbers: &[i32]) -> Value {
@@ -48,7 +49,7 @@ fn ports(numbers: &[i32]) -> Value {
 }
 
 #[test]
-fn order_without_a_directive() {
+fn lists_are_ordered_without_a_directive() {
     for (live, patch, expected) in [
         (vec![80, 81], vec![82], vec![82, 80, 81]),
         (vec![80, 81], vec![81, 82], vec![80, 81, 82]),
@@ -64,7 +65,7 @@ fn order_without_a_directive() {
 }
 
 #[test]
-fn order_with_a_directive() {
+fn set_element_order_orders_lists() {
     for (live, patch, order, expected) in [
         (vec![80, 81], vec![], vec![81, 80], vec![81, 80]),
         (vec![81, 80], vec![83], vec![81, 83, 80], vec![81, 83, 80]),
@@ -90,7 +91,7 @@ fn order_with_a_directive() {
 }
 
 #[test]
-fn items_merge_deeply() {
+fn list_items_are_merged_recursively() {
     let live = json!({"ports": [{"port": 80, "env": [{"name": "A", "value": "1"}]}]});
     let patch = json!({"ports": [
         {"port": 80, "name": null, "env": [{"name": "B"}, {"name": "A", "value": null}]},
@@ -104,7 +105,7 @@ fn items_merge_deeply() {
 }
 
 #[test]
-fn directives_in_lists() {
+fn directives_in_lists_are_applied() {
     let live = || json!({"ports": ports(&[80, 81, 81]), "taints": ports(&[1])});
     let delete = json!({"ports": [{"$patch": "delete", "port": 81}, {"port": 82}]});
     assert_eq!(spec(live(), delete)["ports"], ports(&[82, 80]));
@@ -117,7 +118,7 @@ fn directives_in_lists() {
 }
 
 #[test]
-fn directives_in_maps() {
+fn directives_in_maps_are_applied() {
     let live = || json!({"selector": {"a": "b"}});
     for (patch, expected) in [
         (json!({"c": "d", "a": null}), json!({"selector": {"c": "d"}})),
@@ -126,7 +127,7 @@ fn directives_in_maps() {
         (Value::Null, json!({})),
     ] {
         assert_eq!(spec(live(), json!({"selector": patch.clone()})), expected, "{patch}");
-        // Where there is no map to apply a directive to, it is dropped with its siblings.
+        // A directive without a map to apply it to is dropped together with its siblings.
         if patch.get("$patch").is_some() {
             assert_eq!(spec(json!({}), json!({"selector": patch})), json!({}));
         }
@@ -140,7 +141,7 @@ fn directives_in_maps() {
 }
 
 #[test]
-fn lists_of_scalars() {
+fn lists_of_scalars_are_merged() {
     let meta = |live: Value, patch: Value| {
         let result = patched(json!({"metadata": live}), json!({"metadata": patch}));
         result.unwrap()["metadata"]["finalizers"].clone()
@@ -158,7 +159,7 @@ fn lists_of_scalars() {
 }
 
 #[test]
-fn retained_keys() {
+fn retain_keys_removes_other_keys() {
     let live = || json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"port": 1}}});
     let patch = json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}});
     assert_eq!(spec(live(), patch), json!({"strategy": {"type": "Recreate"}}));
@@ -174,7 +175,7 @@ fn retained_keys() {
 }
 
 #[test]
-fn what_is_refused_and_how() {
+fn errors_match_kubernetes() {
     let live = json!({"spec": {
         "ports": ports(&[80]), "taints": ports(&[1]), "nested": {"a": {"b": {}}},
     }, "metadata": {"finalizers": ["a"]}, "bogus": {"a": {}}});

@@ -42,8 +42,8 @@ pub fn definition() -> Value {
 fn schema() -> Value {
     json!({
         "type": "object",
-        "description": "Where the Pod of the same namespace and name runs. Written by nearhop \
-                        controller; changes made by others are undone.",
+        "description": "Location of the Pod with the same namespace and name. nearhop controller \
+                        writes it and reverts other changes.",
         "properties": {
             "ips": {
                 "type": "array",
@@ -57,11 +57,11 @@ fn schema() -> Value {
             },
             "nodeName": {
                 "type": "string",
-                "description": "The node it runs on; unset while there is none, or once it is gone.",
+                "description": "Node of the Pod; unset without a node, or if the Node is deleted.",
             },
             "nodeLabels": {
                 "type": "object",
-                "description": "Labels of that node, as many as are copied.",
+                "description": "Labels of that node, as selected by --locator-labels.",
                 "additionalProperties": {"type": "string"},
             },
         },
@@ -148,7 +148,7 @@ mod tests {
     use crate::convert_json;
 
     fn locator() -> Locator {
-        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address"));
+        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("a valid address"));
         Locator {
             key: PodKey::new("shop", "cart-0"),
             owner: Some(Name::from("1111")),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_is_read_back_as_it_was() {
+    fn created_locators_round_trip() {
         assert_eq!(read(&created(&locator())), locator());
         let bare = Locator {
             ips: [].into_iter().collect(),
@@ -191,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_leads_from_any_to_any_and_is_bound_to_a_version() {
+    fn a_patch_has_the_version_and_gives_the_new_locator() {
         let moved = Locator {
             owner: Some(Name::from("2222")),
-            ips: ["10.0.9.9".parse().expect("an address")].into_iter().collect(),
+            ips: ["10.0.9.9".parse().expect("a valid address")].into_iter().collect(),
             node: Some(Name::from("worker-4")),
             node_labels: [(well_known::ZONE, "eu-1c"), ("row", "2")].into_iter().collect(),
             ..locator()
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_holds_only_what_differs() {
+    fn a_patch_contains_only_changed_fields() {
         let same = json!({"metadata": {"resourceVersion": "7"}});
         assert_eq!(patched(&locator(), &locator()).0, same);
         let relabelled =
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_of_the_kind_that_is_read() {
+    fn the_crd_matches_the_written_objects() {
         let spec = &definition()["spec"];
         let version = spec["versions"][0]["name"].as_str().unwrap_or_default();
         assert_eq!(

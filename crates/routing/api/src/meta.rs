@@ -130,7 +130,7 @@ mod tests {
         assert!(at_least("10", "10"));
         assert!(at_least("18446744073709551617", "18446744073709551616"));
         assert!(at_least("abc", "abc"));
-        assert!(!at_least("abd", "abc"), "what is no number cannot be later");
+        assert!(!at_least("abd", "abc"), "a version that is not a number is never later");
         assert!(!at_least("", "1"));
     }
 

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_is_read_back_as_it_was() {
+    fn created_slices_round_trip() {
         let mut slice = slice(SLICE);
         slice.routing = SliceRouting::Absent;
         let body = slice_to_create(&slice, &ServiceKey::new("shop", "cart"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_holds_what_differs_and_is_bound_to_a_version() {
+    fn a_patch_contains_the_version_and_only_changed_fields() {
         let before = slice(SLICE);
         let patch = |after: &Slice| -> Value {
             serde_json::from_slice(&slice_to_patch(&before, after, &Version::from("7"))).unwrap()
@@ -309,6 +309,6 @@ mod tests {
         (after.trigger_time, after.routing) = (None, SliceRouting::Absent);
         let annotations = &patch(&after)["metadata"]["annotations"];
         let gone = json!({"endpoints.kubernetes.io/last-change-trigger-time": null, "nearhop.dev/routing": null});
-        assert_eq!(*annotations, gone, "what others keep there stays");
+        assert_eq!(*annotations, gone, "the patch does not contain annotations of other programs");
     }
 }

@@ -29,7 +29,7 @@ struct Outcome {
 }
 
 fn healthy() -> World {
-    Fixture::parse(HEALTHY).expect("a fixture").world(Settings::default())
+    Fixture::parse(HEALTHY).expect("the fixture is valid").world(Settings::default())
 }
 
 fn good() -> ServiceKey {
@@ -49,7 +49,8 @@ fn add(objects: &[Value]) -> Outcome {
         problems.extend(found);
         let touched = object.map(|object| world.apply(Change::Put(object))).unwrap_or_default();
         for key in touched.plan {
-            let plan = world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("it is there");
+            let plan =
+                world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("the Service exists");
             apply_plan(&mut world, &key, plan);
         }
     }
@@ -62,17 +63,17 @@ fn routes<'a>(table: &'a RouteTable, service: &ServiceKey) -> Vec<(&'a RouteKey,
 }
 
 fn table(world: &World, node: &str) -> RouteTable {
-    RouteTable::build(world, Place::of(world.node(node).expect("a node")))
+    RouteTable::build(world, Place::of(world.node(node).expect("the node exists")))
 }
 
 /// Adds the objects, checks that exactly these fields of these objects are reported, and that the
 /// valid Service has the same routes.
-fn check(objects: &[Value], complaints: &[(&str, &str)]) -> Outcome {
+fn check(objects: &[Value], expected: &[(&str, &str)]) -> Outcome {
     let outcome = add(objects);
     let found: Vec<(String, String)> = (outcome.problems.iter())
         .map(|problem| (problem.subject.to_string(), problem.field.to_string()))
         .collect();
-    let wanted: Vec<(String, String)> = (complaints.iter())
+    let wanted: Vec<(String, String)> = (expected.iter())
         .map(|(object, field)| ((*object).to_owned(), (*field).to_owned()))
         .collect();
     assert_eq!(found, wanted, "{:#?}", outcome.problems);
@@ -89,8 +90,9 @@ fn check(objects: &[Value], complaints: &[(&str, &str)]) -> Outcome {
 fn chosen(outcome: &Outcome, node: &str, port: &str) -> RouteSet {
     let table = table(&outcome.world, node);
     let routes = routes(&table, &bad());
-    let (_, route) = routes.iter().find(|(key, _)| key.port.port == port).expect("a route");
-    route.decision.cluster.clone().expect("a set")
+    let (_, route) =
+        routes.iter().find(|(key, _)| key.port.port == port).expect("the port has a route");
+    route.decision.cluster.clone().expect("the cluster set is used")
 }
 
 fn ips(set: &RouteSet) -> Vec<String> {
@@ -140,7 +142,7 @@ fn hinted(ip: &str, zone: &str) -> Value {
 }
 
 #[test]
-fn a_port_0() {
+fn port_0_is_reported_and_not_served() {
     let ports = [
         json!({"name": "zero", "port": 0}),
         json!({"name": "ok", "port": 80, "targetPort": "web"}),
@@ -154,7 +156,7 @@ fn a_port_0() {
 }
 
 #[test]
-fn a_port_0_behind_one_that_was_left_out_keeps_its_position() {
+fn problems_have_the_original_port_index() {
     let ports = [
         json!({"name": "far", "port": 70000}),
         json!({"name": "zero", "port": 0}),
@@ -173,7 +175,7 @@ fn a_port_0_behind_one_that_was_left_out_keeps_its_position() {
 }
 
 #[test]
-fn an_endpoint_with_a_malformed_address() {
+fn endpoints_with_malformed_addresses_are_reported_and_ignored() {
     let endpoints = json!([
         {"addresses": ["10.9.0.300"]},
         {"addresses": ["10.9.0.1"], "zone": "?"},
@@ -203,7 +205,7 @@ fn an_endpoint_without_an_address_does_not_count_as_unhinted() {
 }
 
 #[test]
-fn nodes_with_impossible_zones() {
+fn invalid_zones_of_nodes_are_reported_and_ignored() {
     for zone in [String::new(), "z".repeat(1000)] {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
@@ -225,7 +227,7 @@ fn nodes_with_impossible_zones() {
 }
 
 #[test]
-fn endpoints_and_hints_with_impossible_zones() {
+fn invalid_zones_of_endpoints_and_hints_are_reported_and_ignored() {
     for zone in [String::new(), "z".repeat(1000)] {
         let endpoints = json!([
             {"addresses": ["10.9.0.1"], "zone": zone, "hints": {"forZones": [{"name": "a"}]}},
@@ -244,7 +246,7 @@ fn endpoints_and_hints_with_impossible_zones() {
 }
 
 #[test]
-fn hints_for_unknown_zones_are_named_and_never_followed() {
+fn hints_for_unknown_zones_are_reported_and_not_used() {
     let endpoints = json!([hinted("10.9.0.1", "mars"), hinted("10.9.0.2", "a")]);
     let outcome = check(
         &[manual(&["IPv4"]), slice("IPv4", json!({}), endpoints)],
@@ -260,7 +262,7 @@ fn hints_for_unknown_zones_are_named_and_never_followed() {
 }
 
 #[test]
-fn a_slice_that_claims_the_wrong_family() {
+fn addresses_of_the_wrong_family_are_reported_and_ignored() {
     let endpoints = json!([
         {"addresses": ["10.9.0.1"]},
         {"addresses": ["::ffff:10.9.0.2"]},
@@ -281,7 +283,7 @@ fn a_slice_that_claims_the_wrong_family() {
 }
 
 #[test]
-fn a_routing_annotation_that_is_not_readable() {
+fn an_invalid_routing_annotation_falls_back_to_hints() {
     for text in ["{", "{\"v\":1,\"keys\":[\"a\",\"a\"]}", "[]", ""] {
         let annotations = json!({"nearhop.dev/routing": text});
         let endpoints = json!([hinted("10.9.0.1", "a"), hinted("10.9.0.2", "b")]);
@@ -309,7 +311,7 @@ fn an_unknown_topology_mode_counts_as_unset() {
 }
 
 #[test]
-fn a_max_overload_that_is_no_percentage() {
+fn an_invalid_max_overload_becomes_the_default() {
     for text in ["a lot", "", "-1%", "20", "1e9%"] {
         let spec = json!({"ports": [{"port": 80, "targetPort": 8080}]});
         let annotations = json!({
@@ -326,7 +328,7 @@ fn a_max_overload_that_is_no_percentage() {
 }
 
 #[test]
-fn a_pod_with_an_unreadable_address_and_time() {
+fn invalid_pod_addresses_and_times_are_reported() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": "stray", "labels": {"app": "good"}},

@@ -21,7 +21,7 @@ fn convert(text: &str) -> Object {
 }
 
 #[test]
-fn a_service() {
+fn a_service_is_converted() {
     let text = r#"{
         "apiVersion": "v1",
         "kind": "Service",
@@ -136,7 +136,7 @@ fn a_service() {
 }
 
 #[test]
-fn cluster_addresses_in_every_spelling() {
+fn all_forms_of_cluster_ips_are_read() {
     let one = ClusterIps::Addresses(vec!["10.0.0.1".parse().unwrap()]);
     for (spec, expected) in [
         (r#"{}"#, ClusterIps::Unset),
@@ -158,7 +158,7 @@ fn cluster_addresses_in_every_spelling() {
 }
 
 #[test]
-fn an_absent_selector_is_not_an_empty_one() {
+fn absent_and_empty_selectors_differ() {
     let selector = |spec: &str| {
         let text = format!(
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s","namespace":"n"}},
@@ -173,7 +173,7 @@ fn an_absent_selector_is_not_an_empty_one() {
 }
 
 #[test]
-fn a_pod() {
+fn a_pod_is_converted() {
     let text = r#"{
         "apiVersion": "v1",
         "kind": "Pod",
@@ -241,7 +241,7 @@ fn a_pod() {
 }
 
 #[test]
-fn a_pod_that_only_says_pod_ip_has_no_address() {
+fn pod_ip_without_pod_ips_is_ignored() {
     let text = r#"{"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "namespace": "n", "deletionTimestamp": "2025-03-01T08:00:07Z"},
         "status": {"phase": "Failed", "podIP": "10.0.0.1"}}"#;
@@ -252,7 +252,7 @@ fn a_pod_that_only_says_pod_ip_has_no_address() {
 }
 
 #[test]
-fn a_node() {
+fn a_node_is_converted() {
     let text = r#"{
         "apiVersion": "v1",
         "kind": "Node",
@@ -302,7 +302,7 @@ fn node(rest: &str) -> Node {
 }
 
 #[test]
-fn pod_ranges_in_every_spelling() {
+fn all_forms_of_pod_cidrs_are_read() {
     for (spec, expected) in [
         (r#"{}"#, vec![]),
         (r#"{"podCIDR": "", "podCIDRs": []}"#, vec![]),
@@ -320,7 +320,7 @@ fn pod_ranges_in_every_spelling() {
 }
 
 #[test]
-fn a_node_on_its_way_out() {
+fn the_deletion_taint_of_the_cluster_autoscaler_is_read() {
     let mark = |key: &str, effect: &str| {
         let spec = format!(r#"{{"taints": [{{"key": "x"}}, {{"key": "{key}"{effect}}}]}}"#);
         node(&format!(r#""metadata": {{"name": "n"}}, "spec": {spec}"#)).tainted_for_deletion
@@ -334,7 +334,7 @@ fn a_node_on_its_way_out() {
 }
 
 #[test]
-fn affinity_in_every_spelling() {
+fn all_forms_of_session_affinity_are_read() {
     for (spec, expected) in [
         (r#"{}"#, None),
         (r#"{"sessionAffinity": ""}"#, None),
@@ -364,7 +364,7 @@ fn affinity_in_every_spelling() {
 }
 
 #[test]
-fn a_namespace() {
+fn a_namespace_is_converted() {
     let text = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop",
         "annotations": {"nearhop.dev/traffic-distribution": "PreferSameZone"}},
         "status": {"phase": "Active"}}"#;
@@ -374,7 +374,7 @@ fn a_namespace() {
 }
 
 #[test]
-fn an_endpoint_slice() {
+fn an_endpoint_slice_is_converted() {
     let text = r#"{
         "addressType": "IPv4",
         "apiVersion": "discovery.k8s.io/v1",
@@ -453,7 +453,7 @@ fn an_endpoint_slice() {
 }
 
 #[test]
-fn endpoints_of_names_are_not_read() {
+fn fqdn_endpoints_are_ignored_and_reported() {
     let text = r#"{"addressType": "FQDN", "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {"name": "x", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"}},

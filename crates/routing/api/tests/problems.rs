@@ -34,8 +34,8 @@ fn problems(object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_wrong_field_of_a_service_costs_only_itself() {
-    let text = "give a string; it counts as not there until then";
+fn an_invalid_service_field_is_reported_and_ignored() {
+    let text = "give a string; it counts as unset until then";
     for (object, message) in [
         (service(json!({"uid": 7}), json!({})), format!("metadata.uid: is a number, not a string; {text}")),
         (
@@ -44,7 +44,7 @@ fn a_wrong_field_of_a_service_costs_only_itself() {
         ),
         (
             service(json!({"labels": []}), json!({})),
-            "metadata.labels: is a list, not an object; give an object; it counts as not there \
+            "metadata.labels: is a list, not an object; give an object; it counts as unset \
              until then".into(),
         ),
         (
@@ -56,33 +56,33 @@ fn a_wrong_field_of_a_service_costs_only_itself() {
         (
             service(json!({"creationTimestamp": "soon"}), json!({})),
             "metadata.creationTimestamp: \"soon\" is not a time such as 2025-01-31T12:00:00Z; give \
-             a time such as 2025-01-31T12:00:00Z; it counts as not there until then".into(),
+             a time such as 2025-01-31T12:00:00Z; it counts as unset until then".into(),
         ),
         (
             service(json!({}), json!({"type": "Odd"})),
             "spec.type: \"Odd\" is not ClusterIP, NodePort, LoadBalancer or ExternalName; give \
-             ClusterIP, NodePort, LoadBalancer or ExternalName; it counts as not there until then"
+             ClusterIP, NodePort, LoadBalancer or ExternalName; it counts as unset until then"
                 .into(),
         ),
         (
             service(json!({}), json!({"internalTrafficPolicy": "Global"})),
             "spec.internalTrafficPolicy: \"Global\" is not Cluster or Local; give Cluster or \
-             Local; it counts as not there until then".into(),
+             Local; it counts as unset until then".into(),
         ),
         (
             service(json!({}), json!({"publishNotReadyAddresses": "yes"})),
             "spec.publishNotReadyAddresses: is a string, not true or false; give true or false; \
-             it counts as not there until then".into(),
+             it counts as unset until then".into(),
         ),
         (
             service(json!({}), json!({"clusterIPs": ["10.0.0.1", "ten"]})),
             "spec.clusterIPs[1]: \"ten\" is not an IP address; give an IP address; it counts as \
-             not there until then".into(),
+             unset until then".into(),
         ),
         (
             service(json!({}), json!({"ipFamilies": ["IPv5"]})),
             "spec.ipFamilies[0]: \"IPv5\" is not IPv4 or IPv6; give IPv4 or IPv6; it counts as \
-             not there until then".into(),
+             unset until then".into(),
         ),
         (
             service(json!({}), json!({"externalIPs": [null]})),
@@ -95,33 +95,33 @@ fn a_wrong_field_of_a_service_costs_only_itself() {
         ),
         (
             service(json!({}), json!({"ports": [{"port": -1}]})),
-            "spec.ports[0].port: -1 is not a port; give a port from 1 to 65535; it counts as not \
-             there until then".into(),
+            "spec.ports[0].port: -1 is not a port; give a port from 1 to 65535; it counts as unset \
+             until then".into(),
         ),
         (
             service(json!({}), json!({"ports": [{"port": 80.5}]})),
             "spec.ports[0].port: is a decimal number, not a whole number; give a whole number; it \
-             counts as not there until then".into(),
+             counts as unset until then".into(),
         ),
         (
             service(json!({}), json!({"ports": [{"port": 80, "targetPort": 65536}]})),
             "spec.ports[0].targetPort: 65536 is not a port; give a port from 1 to 65535; it counts \
-             as not there until then".into(),
+             as unset until then".into(),
         ),
         (
             service(json!({}), json!({"ports": [{"port": 80, "nodePort": 65536}]})),
             "spec.ports[0].nodePort: 65536 is not a port; give a port from 1 to 65535; it counts \
-             as not there until then".into(),
+             as unset until then".into(),
         ),
         (
             service(json!({}), json!({"healthCheckNodePort": 65536})),
             "spec.healthCheckNodePort: 65536 is not a port; give a port from 1 to 65535; it counts \
-             as not there until then".into(),
+             as unset until then".into(),
         ),
         (
             service(json!({}), json!({"sessionAffinity": "Cookie"})),
             "spec.sessionAffinity: \"Cookie\" is not ClientIP or None; give ClientIP or None; it \
-             counts as not there until then".into(),
+             counts as unset until then".into(),
         ),
     ] {
         assert_eq!(problems(&object), [format!("Service n/s: {message}")]);
@@ -135,7 +135,7 @@ fn read_service(spec: Value) -> (Service, Vec<String>) {
 }
 
 #[test]
-fn a_wrong_affinity_timeout_is_the_default() {
+fn an_invalid_affinity_timeout_becomes_the_default() {
     let at = "Service n/s: spec.sessionAffinityConfig.clientIP.timeoutSeconds";
     let cure = "give seconds from 1 to 86400; 10800 are used until then";
     for (seconds, message) in [
@@ -145,8 +145,8 @@ fn a_wrong_affinity_timeout_is_the_default() {
         (
             json!("long"),
             format!(
-                "{at}: is a string, not a whole number; give a whole number; it counts as not \
-                 there until then"
+                "{at}: is a string, not a whole number; give a whole number; it counts as unset \
+                 until then"
             ),
         ),
     ] {
@@ -160,7 +160,7 @@ fn a_wrong_affinity_timeout_is_the_default() {
 
 /// An unreadable range must not admit all clients.
 #[test]
-fn unreadable_source_ranges_never_open_a_service() {
+fn invalid_source_ranges_admit_no_client() {
     let at = "Service n/s: spec.loadBalancerSourceRanges";
     let cure = "give an address range such as 10.0.0.0/8; it admits no client until then";
     let not = |i: usize, text: &str| {
@@ -202,7 +202,7 @@ fn unreadable_source_ranges_never_open_a_service() {
 }
 
 #[test]
-fn wrong_fields_of_other_kinds() {
+fn invalid_fields_of_other_kinds_are_reported() {
     let paths = |object: &Value| -> Vec<String> {
         let (object, problems) = convert_json(object.to_string().as_bytes());
         assert!(object.is_some());
@@ -282,12 +282,12 @@ fn wrong_fields_of_other_kinds() {
 }
 
 #[test]
-fn a_selector_or_key_list_is_read_whole_or_not_at_all() {
+fn a_selector_or_key_list_with_an_invalid_entry_is_ignored() {
     let spec = json!({"selector": {"app": "web", "tier": 1}, "topologyKeys": ["a", 2]});
     let object = service(json!({}), spec);
     let (object, problems) = convert_json(object.to_string().as_bytes());
     let Some(Object::Service(service)) = object else { panic!("a Service") };
-    assert_eq!(service.selector, None, "without tier it would select more");
+    assert_eq!(service.selector, None, "without the key tier the selector would match more Pods");
     assert_eq!(service.topology.topology_keys, Vec::<nearhop_core::Name>::new());
     let fields: Vec<_> = problems.into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["spec.topologyKeys[1]", "spec.selector[tier]"]);
@@ -304,7 +304,7 @@ fn an_object_is_skipped_only_if_its_name_is_unreadable() {
         (
             r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 5}}"#,
             "object of kind Node: metadata.name: is a number, not a string; give a string; it \
-             counts as not there until then",
+             counts as unset until then",
         ),
         (
             r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}"#,
@@ -334,7 +334,7 @@ fn an_object_is_skipped_only_if_its_name_is_unreadable() {
 }
 
 #[test]
-fn of_a_field_that_is_there_twice_the_last_counts() {
+fn the_last_of_duplicate_fields_is_used() {
     let text = br#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
         "metadata": {"name": "b"}}"#;
     let (object, problems) = convert_json(text);
@@ -342,7 +342,7 @@ fn of_a_field_that_is_there_twice_the_last_counts() {
     assert!(matches!(object, Some(Object::Node(node)) if node.name == "b"));
 }
 
-/// Any JSON value, small.
+/// A small JSON value of any type.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -443,7 +443,7 @@ fn samples() -> [Value; 5] {
 
 proptest! {
     #[test]
-    fn it_always_comes_back(
+    fn changed_objects_are_converted_or_reported(
         sample in 0..5usize,
         changes in proptest::collection::vec((0..80usize, anything()), 1..4),
     ) {
@@ -452,11 +452,11 @@ proptest! {
             replace(&mut object, &mut at, &with);
         }
         let (object, problems) = convert_json(object.to_string().as_bytes());
-        prop_assert!(object.is_some() || !problems.is_empty(), "nothing is given up in silence");
+        prop_assert!(object.is_some() || !problems.is_empty(), "the object was ignored without a problem");
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn converting_any_bytes_does_not_panic(
         sample in 0..5usize,
         cut in 0..600usize,
         bytes in proptest::collection::vec(any::<u8>(), 0..8),
@@ -471,7 +471,7 @@ proptest! {
 
 /// Otherwise any user with permission to create a PodLocator could claim any address.
 #[test]
-fn a_podlocator_that_its_pod_does_not_own_is_named() {
+fn a_podlocator_without_its_pod_as_owner_is_reported() {
     let locator = |owner: &str| {
         format!(
             r#"{{"apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",

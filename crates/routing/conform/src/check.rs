@@ -1,7 +1,7 @@
-//! What a case expects of nearhop, and whether it came out so.
+//! The expectation of a case, and its comparison with the result.
 //!
-//! A row states upstream's result in `expect`. Where nearhop differs on purpose it carries
-//! `nearhop` beside it, laid over `expect` key by key, and the reason in `why`.
+//! A row has the result of upstream Kubernetes in `expect`. If nearhop differs on purpose, the row
+//! also has `nearhop`, which overrides `expect` key by key, and the reason in `why`.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::diff::{Rule, diff};
 use crate::read::{CaseError, Field};
 use crate::report::What;
 
-/// Collects what is wrong with one case.
+/// Collects the failures of one case.
 #[derive(Debug)]
 pub(crate) struct Check<'a> {
     case: Field<'a>,
@@ -35,7 +35,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Compares each key of the expectation of a case or step with what `actual` says for it.
+    /// Compares each key of the expectation of a case or step with the value from `actual`.
     pub(crate) fn fields(
         &mut self,
         holder: &Field<'_>,
@@ -57,7 +57,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Compares something that the file's note expects of every row.
+    /// Compares a value that the note of the file expects for every row.
     pub(crate) fn implied(&mut self, path: &str, expected: &Value, actual: &Value) {
         diff(Rule::Exact, path, expected, actual, &mut self.found);
     }
@@ -66,7 +66,7 @@ impl<'a> Check<'a> {
         self.found.push((path, What::Error { error }));
     }
 
-    /// What nearhop should do, and the path of the upstream expectation.
+    /// The expected result of nearhop, and the path of the upstream expectation.
     pub(crate) fn expected(&self, holder: &Field<'_>) -> Result<(String, Value), CaseError> {
         let expect = holder.get("expect")?;
         if !holder.has("expect") {
@@ -91,7 +91,7 @@ impl<'a> Check<'a> {
         Ok((path, laid_over(expect.value(), over)))
     }
 
-    /// Everything found. A case that compared nothing proves nothing.
+    /// All failures. A case without comparisons is a failure.
     pub(crate) fn finish(mut self) -> Vec<(String, What)> {
         if self.compared == 0 && self.found.is_empty() {
             self.error("expect".to_owned(), "the case expects nothing".to_owned());
@@ -99,20 +99,20 @@ impl<'a> Check<'a> {
         self.found
     }
 
-    /// Everything found before the case had to be given up.
+    /// All failures before the error that stopped the case.
     pub(crate) fn finish_early(self) -> Vec<(String, What)> {
         self.found
     }
 }
 
-/// A row that is its own expectation, such as a flow, with `nearhop` laid over it.
+/// A row that is its own expectation, for example a flow; `nearhop` overrides it.
 pub(crate) fn laid_over_row(row: &Field<'_>, case: &Field<'_>) -> Result<Value, CaseError> {
     let Some(nearhop) = row.get("nearhop")?.optional() else { return Ok(row.value().clone()) };
     require_reason(&nearhop, &[row, case])?;
     Ok(laid_over(row.value(), nearhop.value().clone()))
 }
 
-/// A deviation says why: itself, or one of those around it.
+/// A deviation needs a reason: in itself, or in an object that contains it.
 fn require_reason(nearhop: &Field<'_>, around: &[&Field<'_>]) -> Result<(), CaseError> {
     let gives = |field: &Field<'_>| {
         let why = field.value().get("why").and_then(Value::as_str);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nearhop_is_laid_over_with_a_reason() {
+    fn nearhop_overrides_the_expectation() {
         let row = json!({"expect": {"a": 1, "b": {"c": 2}}, "nearhop": {"b": 3, "why": "so"}});
         assert_eq!(expected(&row), Ok(json!({"a": 1, "b": 3})));
         let row = json!({"expect": {"a": 1}, "nearhop": {"expect": {"a": 2}}, "why": "so"});

@@ -1,4 +1,4 @@
-//! Compares what a case expects with what nearhop does, and says where they part.
+//! Compares the expectation of a case with the result of nearhop, and lists the differences.
 
 use nearhop_core::quantity::parse_cpu;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use crate::report::What;
 /// How two values are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
-    /// Equal throughout.
+    /// All values are equal.
     Exact,
-    /// Equal, where a key that one side leaves out is false, empty or unset.
+    /// All values are equal; a missing key equals false, empty or unset.
     Sparse,
     /// Lists with the same items in any order, the items compared by a rule (`Exact`, `Bag`;
     /// `Sparse` for items whose null, false and empty mean the same).
@@ -18,13 +18,13 @@ pub(crate) enum Rule {
     /// Only the keys that are expected, in an object or in each of a list. A key `x_prefix` is
     /// compared with the beginning of `x`.
     Subset,
-    /// Texts are amounts of CPU, equal where they are the same amount: `5` and `5000m`.
+    /// Texts are CPU quantities, compared by value: `5` equals `5000m`.
     Cpu,
-    /// The case describes a property in words; the value says whether it holds.
+    /// The case describes a property as text; the value is whether the property holds.
     Holds,
 }
 
-/// Adds what differs, with its path.
+/// Adds the differences with their paths.
 pub(crate) fn diff(
     rule: Rule,
     path: &str,
@@ -100,7 +100,7 @@ fn is_prefix(key: &str, prefix: &Value, actual: &Value) -> bool {
     whole.zip(prefix.as_str()).is_some_and(|(whole, prefix)| whole.starts_with(prefix))
 }
 
-/// What an absent key means.
+/// The default value of an absent key.
 fn is_default(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -124,7 +124,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A value in a form in which bags that are the same are equal.
+/// A value in a form in which equal bags are equal values.
 fn normal(rule: Rule, value: &Value) -> Value {
     match (rule, value) {
         (Rule::Bag(inner), Value::Array(items)) => {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_names_the_place() {
+    fn exact_compares_all_values_and_names_the_path() {
         assert!(paths(Rule::Exact, json!({"a": [1, 2.0]}), json!({"a": [1.0, 2]})).is_empty());
         assert_eq!(paths(Rule::Exact, json!({"a": [1, 2]}), json!({"a": [1, 3]})), ["x.a[1]"]);
         assert_eq!(paths(Rule::Exact, json!({}), json!({"headless": ""})), ["x.headless"]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sparse_reads_absence_as_default() {
+    fn sparse_treats_missing_values_as_defaults() {
         assert!(paths(Rule::Sparse, json!([{}]), json!([{"a": [], "b": null}])).is_empty());
         assert!(paths(Rule::Sparse, json!({"a": false, "b": ""}), json!({})).is_empty());
         assert_eq!(paths(Rule::Sparse, json!({"r": null}), json!({"r": false})), ["x.r"]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn bags_have_no_order_but_counts() {
+    fn bags_ignore_the_order_and_count_duplicates() {
         const PORTS: Rule = Rule::Bag(&Rule::Bag(&Rule::Sparse));
         assert!(paths(Rule::Bag(&Rule::Exact), json!([2, 1, 1]), json!([1, 2, 1])).is_empty());
         assert_eq!(paths(Rule::Bag(&Rule::Exact), json!([1, 2, 2]), json!([1, 1, 2])), ["x"]);
@@ -177,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn amounts_have_several_spellings() {
-        let spelled = |a: &str, b: &str| paths(Rule::Cpu, json!({"z": a}), json!({"z": b}));
-        assert!(spelled("5000m", "5").is_empty() && spelled("0.5", "500m").is_empty());
-        assert_eq!(spelled("5000m", "6"), ["x.z"]);
-        assert_eq!(spelled("lots", "more"), ["x.z"], "what is no amount is a text");
+    fn equal_cpu_quantities_are_equal() {
+        let compared = |a: &str, b: &str| paths(Rule::Cpu, json!({"z": a}), json!({"z": b}));
+        assert!(compared("5000m", "5").is_empty() && compared("0.5", "500m").is_empty());
+        assert_eq!(compared("5000m", "6"), ["x.z"]);
+        assert_eq!(compared("lots", "more"), ["x.z"], "invalid quantities are compared as text");
         assert_eq!(paths(Rule::Exact, json!("5000m"), json!("5")), ["x"]);
     }
 
     #[test]
-    fn subset_and_holds() {
+    fn subset_ignores_extra_keys_and_holds_checks_a_property() {
         assert!(paths(Rule::Subset, json!({"a": 1}), json!({"a": 1, "b": 2})).is_empty());
         assert_eq!(paths(Rule::Subset, json!({"c": 1}), json!({"a": 1})), ["x.c"]);
         let message = json!([{"message": "abc"}]);

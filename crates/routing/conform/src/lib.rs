@@ -1,11 +1,11 @@
-//! The conformance suite: case files run through nearhop's core, and where they are about packets
-//! through its rules.
+//! The conformance suite: runs case files with nearhop's core, and packet cases also with its
+//! rules.
 //!
-//! Bytes in, report out. A case file is JSON: a `group`, and `cases` with inputs and an `expect`.
-//! Each group translates its rows into core's values, calls core, and shapes the result like the
-//! expectation; nothing is decided here. `conformance/cases/README.md` describes the files.
+//! The input is bytes, the output is a report. A case file is JSON: a `group`, and `cases` with inputs and an `expect`.
+//! Each group translates its rows into core's values, calls core, and converts the result to the
+//! format of the expectation. This crate makes no routing decisions. `conformance/cases/README.md` describes the files.
 //!
-//! The way of a row: [`run_file`] reads the file, `groups` finds the group's function, `read` and
+//! How a row runs: [`run_file`] reads the file, `groups` finds the group's function, `read` and
 //! `objects` turn fields into values, `check` compares with what is expected, `report` counts.
 
 mod check;
@@ -26,7 +26,7 @@ pub use read::CaseError;
 use read::{Field, parse_file};
 pub use report::{Failure, FileReport, GroupCounts, Report, What};
 
-/// Which groups are to be run.
+/// The groups to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Only(BTreeSet<String>);
 
@@ -36,12 +36,12 @@ impl Only {
         Self::default()
     }
 
-    /// Whether a group is to be run.
+    /// Whether to run a group.
     pub fn takes(&self, group: &str) -> bool {
         self.0.is_empty() || self.0.contains(group)
     }
 
-    /// The groups asked for by name; none means all.
+    /// The named groups; without names, all groups.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -58,13 +58,13 @@ pub fn known_groups() -> impl Iterator<Item = &'static str> {
     groups::ALL.iter().map(|(name, _)| *name)
 }
 
-/// Runs the cases of one file. `name` is only repeated in the report.
+/// Runs the cases of one file. `name` appears in the report.
 pub fn run_file(name: &str, bytes: &[u8], only: &Only) -> FileReport {
     let report = parse_file(bytes).and_then(|file| run_value(name, &Field::root(&file), only));
     report.unwrap_or_else(|error| FileReport::unusable(name, error.to_string()))
 }
 
-/// Runs a parsed file. An error means that the file is no case file at all.
+/// Runs a parsed file. An error means that the file is not a case file.
 fn run_value(name: &str, file: &Field<'_>, only: &Only) -> Result<FileReport, CaseError> {
     let group = file.get("group")?.text()?.to_owned();
     let cases = file.get("cases")?.required()?.list()?;
@@ -118,7 +118,7 @@ fn run_case(run: Run, case: &Case<'_>, id: &str, report: &mut FileReport) {
     }
 }
 
-/// What is wrong with one case, as paths in the case; nothing means that it passed.
+/// The failures of one case, as paths in the case; empty if it passed.
 fn run_one(
     run: fn(&Case<'_>, &mut Check<'_>) -> Result<(), CaseError>,
     case: &Case<'_>,

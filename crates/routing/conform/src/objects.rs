@@ -1,4 +1,4 @@
-//! From the objects in case files to core's values, and back where a case expects an object.
+//! Converts objects in case files to core's values, and back if a case expects an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::read::{CaseError, Field};
 
-/// The Service that rows mean when they do not name one.
+/// The default Service of rows.
 const SERVICE: (&str, &str, &str) = ("test", "foo", "test-foo");
 
 /// The usual Service of the cases: `foo` in `test`, IPv4, one port 80, no cluster address.
@@ -57,7 +57,7 @@ pub(crate) fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> 
     ServiceType::parse(text).ok_or_else(|| field.error("is not a Service type"))
 }
 
-/// What annotations ask for.
+/// The policy that annotations request.
 pub(crate) fn topology_spec(annotations: &Field<'_>) -> Result<TopologySpec, CaseError> {
     let get = |key: &str| annotations.get(key)?.set_name();
     Ok(TopologySpec {
@@ -167,17 +167,17 @@ pub(crate) fn port_value(port: &SlicePort, number: impl Fn(u16) -> i64) -> Value
     })
 }
 
-/// Port numbers as cases write them. Core keeps what the API server admits, 0 to 65535, and cases
-/// ask about others (-1) too: such a number is represented by one that the case does not use.
+/// Port numbers as cases write them. Core stores 0 to 65535, which the API server admits. Cases also
+/// have other numbers (-1): an unused number of the case represents such a number.
 #[derive(Debug)]
 pub(crate) struct PortNumbers {
-    /// Every number in the case that core can keep.
+    /// Every number in the case that core can store.
     used: BTreeSet<u16>,
     stand_ins: BTreeMap<u16, i64>,
 }
 
 impl PortNumbers {
-    /// For the numbers of one case.
+    /// The port numbers of one case.
     pub(crate) fn of(case: &Field<'_>) -> Self {
         fn collect(value: &Value, used: &mut BTreeSet<u16>) {
             match value {
@@ -191,7 +191,7 @@ impl PortNumbers {
         Self { used, stand_ins: BTreeMap::new() }
     }
 
-    /// What core gets for a number.
+    /// The number for core.
     pub(crate) fn encode(&mut self, field: &Field<'_>) -> Result<u16, CaseError> {
         let number = field.whole(i32::MIN.into(), i32::MAX.into())?;
         if let Ok(port) = u16::try_from(number) {
@@ -213,7 +213,7 @@ impl PortNumbers {
     }
 }
 
-/// Reads container ports. One whose protocol the API does not know cannot be meant by a Service.
+/// Reads container ports. Ports with an unknown protocol are skipped: no Service can refer to them.
 pub(crate) fn container_ports(
     ports: &Field<'_>,
     numbers: &mut PortNumbers,
@@ -293,7 +293,7 @@ pub(crate) fn hinted_endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
     placed_endpoint(row, address(&row.get("addr")?)?, ("hint_zones", "hint_nodes"))
 }
 
-/// Reads what a row says of the endpoint at `ip`; the two fields have its hints.
+/// Reads the endpoint at `ip` from a row; the two fields have its hints.
 pub(crate) fn placed_endpoint(
     row: &Field<'_>,
     ip: IpAddr,

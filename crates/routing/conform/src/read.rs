@@ -1,6 +1,6 @@
 //! Fields of a case: a value with its path, so that every error names its place.
 //!
-//! As the cases' README says, an absent optional key means false, empty or unset; so does null.
+//! An absent optional key, or null, means false, empty or unset (`conformance/cases/README.md`).
 
 use nearhop_core::{Labels, Name};
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub(crate) fn parse_file(bytes: &[u8]) -> Result<Value, CaseError> {
         .map_err(|error| CaseError { path: String::new(), message: format!("not JSON: {error}") })
 }
 
-/// Cuts a text that would flood a message.
+/// Shortens a text that is too long for a message.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -29,7 +29,7 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     format!("{head}... ({} characters)", text.chars().count())
 }
 
-/// A value in a case, and the way to it. Null where the case does not have it.
+/// A value in a case and its path; null if the case does not have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'a> {
     path: String,
@@ -62,7 +62,7 @@ impl<'a> Field<'a> {
         self.value
     }
 
-    /// A complaint about this field.
+    /// An error about this field.
     pub(crate) fn error(&self, message: impl Into<String>) -> CaseError {
         CaseError { path: self.path.clone(), message: message.into() }
     }
@@ -77,7 +77,7 @@ impl<'a> Field<'a> {
         self.error(format!("expected {expected}, found {found}"))
     }
 
-    /// A key of an object; of an absent object every key is absent.
+    /// A key of an object; an absent object has no keys.
     pub(crate) fn get(&self, key: &str) -> Result<Self, CaseError> {
         let path =
             if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
@@ -105,22 +105,22 @@ impl<'a> Field<'a> {
         self.value.is_null()
     }
 
-    /// The field itself, if it is there.
+    /// The field, if it is present.
     pub(crate) fn required(self) -> Result<Self, CaseError> {
         if self.is_null() { Err(self.wrong("a value")) } else { Ok(self) }
     }
 
-    /// The field, or nothing if it is not there.
+    /// The field, or `None` if it is absent.
     pub(crate) fn optional(self) -> Option<Self> {
         (!self.is_null()).then_some(self)
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub(crate) fn text(&self) -> Result<&'a str, CaseError> {
         self.value.as_str().ok_or_else(|| self.wrong("a text"))
     }
 
-    /// A text, or another if it is not there.
+    /// A text, or a default if it is absent.
     pub(crate) fn text_or<'b>(&self, other: &'b str) -> Result<&'b str, CaseError>
     where
         'a: 'b,
@@ -134,7 +134,7 @@ impl<'a> Field<'a> {
         Ok(Some(Name::from(text)).filter(|name| !name.is_empty()))
     }
 
-    /// A text that may be empty, but counts then as set.
+    /// A text; an empty text counts as set.
     pub(crate) fn set_name(&self) -> Result<Option<Name>, CaseError> {
         if self.is_null() { Ok(None) } else { Ok(Some(Name::from(self.text()?))) }
     }
@@ -166,7 +166,7 @@ impl<'a> Field<'a> {
         number.ok_or_else(|| self.wrong(&format!("a whole number from 0 to {most}")))
     }
 
-    /// A count, or another if it is not there.
+    /// A count, or a default if it is absent.
     pub(crate) fn count_or(&self, other: usize, most: usize) -> Result<usize, CaseError> {
         if self.is_null() { Ok(other) } else { self.count(most) }
     }

@@ -1,4 +1,4 @@
-//! What came out: per file, and added up.
+//! Results per file, and totals.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,15 +11,15 @@ use crate::read::{CaseError, shorten};
 /// The longest value shown in full.
 const MOST: usize = 160;
 
-/// What is wrong at one place of a case.
+/// A failure at one path of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum What {
-    /// nearhop does something else than expected.
+    /// The result of nearhop differs from the expectation.
     Differs {
-        /// What the case expects.
+        /// The expected value.
         expected: Value,
-        /// What nearhop does.
+        /// The result of nearhop.
         actual: Value,
     },
     /// The case could not be run or compared.
@@ -52,9 +52,9 @@ impl From<CaseError> for (String, What) {
 pub struct Failure {
     /// File, as named by the caller.
     pub file: String,
-    /// Group; none where the file could not be used.
+    /// Group; none if the file is invalid.
     pub group: Option<String>,
-    /// Id of the case; none where the file could not be used.
+    /// Id of the case; none if the file is invalid.
     pub id: Option<String>,
     /// Where in the case.
     pub path: String,
@@ -82,13 +82,13 @@ pub struct FileReport {
     pub file: String,
     /// Its group, if it is a case file.
     pub group: Option<String>,
-    /// Cases that came out as expected.
+    /// Passed cases.
     pub passed: usize,
-    /// Cases that did not. A file that cannot be used counts as one.
+    /// Failed cases. An invalid file counts as one.
     pub failed: usize,
-    /// Cases of a group that this build does not know.
+    /// Cases of a group that this build does not have.
     pub skipped: usize,
-    /// What is wrong; a failed case has at least one.
+    /// The failures; a failed case has at least one.
     pub failures: Vec<Failure>,
 }
 
@@ -104,7 +104,7 @@ impl FileReport {
         }
     }
 
-    /// A file that cannot be used, such as one that could not be read.
+    /// An invalid file, for example one that could not be read.
     pub fn unusable(file: &str, why: impl Into<String>) -> Self {
         let failure = Failure {
             file: file.to_owned(),
@@ -116,7 +116,7 @@ impl FileReport {
         Self { group: None, failed: 1, failures: vec![failure], ..Self::new(file, "") }
     }
 
-    /// Counts one case by what was found wrong with it.
+    /// Counts one case with its failures.
     pub(crate) fn count(&mut self, id: &str, found: Vec<(String, What)>) {
         if found.is_empty() {
             self.passed += 1;
@@ -138,9 +138,9 @@ impl FileReport {
 pub struct GroupCounts {
     /// Group.
     pub group: String,
-    /// Cases that came out as expected.
+    /// Passed cases.
     pub passed: usize,
-    /// Cases that did not.
+    /// Failed cases.
     pub failed: usize,
     /// Cases that were not run.
     pub skipped: usize,
@@ -149,19 +149,19 @@ pub struct GroupCounts {
 /// All files added up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Cases that came out as expected.
+    /// Passed cases.
     pub passed: usize,
-    /// Cases that did not, and files that could not be used.
+    /// Failed cases, and invalid files.
     pub failed: usize,
-    /// Cases of groups that this build does not know.
+    /// Cases of groups that this build does not have.
     pub skipped: usize,
     /// By group, sorted.
     pub groups: Vec<GroupCounts>,
-    /// Everything that is wrong, in the order of the files.
+    /// All failures, in the order of the files.
     pub failures: Vec<Failure>,
-    /// Groups that this build does not know, sorted.
+    /// Groups that this build does not have, sorted.
     pub skipped_groups: Vec<String>,
-    /// Every group met, run or not.
+    /// Every group in the files, run or not.
     #[serde(skip)]
     pub met: BTreeSet<String>,
 }

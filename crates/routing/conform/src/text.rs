@@ -1,4 +1,4 @@
-//! The little languages in case files: port expressions, list positions.
+//! Parsers for texts in case files: port expressions and list positions.
 
 /// Computes an expression such as `8080 + (i % 5)` for one `i`.
 pub(crate) fn evaluate(text: &str, i: i64) -> Option<i64> {
@@ -50,7 +50,7 @@ impl Parser<'_> {
     }
 
     fn operand(&mut self) -> Option<i64> {
-        /// Deeper nesting is no port expression.
+        /// Maximum nesting of a port expression.
         const DEEPEST: u32 = 32;
         if self.take('i') {
             return Some(self.i);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions() {
+    fn expressions_are_evaluated() {
         let cases = [
             ("8080 + (i % 5)", Some(8082)),
             ("8080 + i", Some(8087)),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn list_positions() {
+    fn list_positions_are_parsed() {
         let text = "pods at list position 0,10,20,...,90 become unready after that";
         assert_eq!(positions(text, 100), Some((0..=90).step_by(10).collect()));
         assert_eq!(positions("pods at positions 3, 5 become unready", 6), Some(vec![3, 5]));

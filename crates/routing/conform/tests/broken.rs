@@ -1,6 +1,6 @@
-//! Broken and hostile files: a clear message, never a panic, and the others still run.
+//! Invalid and hostile case files: each gives a clear message and no panic, and other cases run.
 
-#![allow(clippy::unwrap_used)] // Test helpers panic like tests.
+#![allow(clippy::unwrap_used)] // Test helpers may panic.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn messages(report: &FileReport) -> String {
 }
 
 #[test]
-fn files_that_are_no_case_files() {
+fn invalid_files_are_reported() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let cases = [
         ("", "not JSON"),
@@ -42,7 +42,7 @@ fn files_that_are_no_case_files() {
 }
 
 #[test]
-fn cases_that_cannot_be_run_name_id_and_field() {
+fn invalid_cases_are_reported_with_id_and_field() {
     let packing = |step: Value| json!({"id": "a", "service": {"selector": {}, "ip_families": ["IPv4"]}, "steps": [step]});
     let cases = [
         ("find_port", json!(7), "cases[0]: expected an object, found 7"),
@@ -125,14 +125,14 @@ fn cases_that_cannot_be_run_name_id_and_field() {
 }
 
 #[test]
-fn a_repeated_id_fails_the_second() {
+fn a_repeated_id_fails_the_second_case() {
     let case = json!({"id": "a", "target_port": 80, "expect": {"found": true}});
     let report = run(&json!({"group": "find_port", "cases": [case.clone(), case]}).to_string());
     assert_eq!((report.passed, report.failed), (1, 1));
     assert!(messages(&report).contains("\"a\" is also the id of cases[0]"));
 }
 
-/// Pointers to every value below `value`.
+/// JSON pointers to `value` and all values below it.
 fn places(value: &Value, at: String, found: &mut Vec<String>) {
     match value {
         Value::Array(items) => {
@@ -150,10 +150,11 @@ fn places(value: &Value, at: String, found: &mut Vec<String>) {
     found.push(at);
 }
 
-/// Each value of each case in turn becomes something else; whatever comes out, nothing panics.
+/// Replaces each value of each case in turn by an unusual value. Every result except a panic is
+/// allowed.
 #[test]
-fn no_strange_value_panics() {
-    let strange = [
+fn unusual_values_do_not_panic() {
+    let unusual = [
         json!(null),
         json!(-1),
         json!(0),
@@ -178,13 +179,13 @@ fn no_strange_value_panics() {
         for (at, pointer) in pointers.iter().enumerate() {
             let mut mutant = file.clone();
             let case = pointer.split('/').nth(2).and_then(|case| case.parse::<usize>().ok());
-            *mutant.pointer_mut(pointer).unwrap() = strange[at % strange.len()].clone();
-            // Only the case that changed, or the first if something around them did.
+            *mutant.pointer_mut(pointer).unwrap() = unusual[at % unusual.len()].clone();
+            // Keep only the changed case, or the first case if the change is outside the cases.
             let list = mutant.pointer_mut("/cases").and_then(Value::as_array_mut);
             if let Some(list) = list.filter(|list| list.len() == cases) {
                 *list = vec![list.swap_remove(case.unwrap_or(0))];
             }
-            // Likewise of its flows, of which a case has many.
+            // Keep only the changed flow, or the first one: a case has many flows.
             let flow = pointer.split('/').nth(4).and_then(|flow| flow.parse::<usize>().ok());
             let flows = mutant.pointer_mut("/cases/0/flows").and_then(Value::as_array_mut);
             if let Some(flows) = flows.filter(|flows| !flows.is_empty()) {

@@ -1,6 +1,6 @@
-//! The suite itself: it passes, and it would notice if it did not.
+//! Tests of the conformance suite: all cases pass, and a changed expectation fails.
 
-#![allow(clippy::unwrap_used)] // Test helpers panic like tests.
+#![allow(clippy::unwrap_used)] // Test helpers may panic.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +38,7 @@ fn run(file: &Value) -> FileReport {
     run_file("test.json", file.to_string().as_bytes(), &Only::everything())
 }
 
-/// A file that has one case of another.
+/// A copy of `file` with `case` as its only case.
 fn with_case(file: &Value, case: Value) -> Value {
     let mut file = file.clone();
     file["cases"] = json!([case]);
@@ -59,7 +59,7 @@ fn every_case_passes_and_none_is_skipped() {
     assert_eq!(report.skipped_groups, Vec::<String>::new());
 }
 
-/// Pointers to every value without parts below `value`.
+/// JSON pointers to all leaves below `value`.
 fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
     match value {
         Value::Array(items) if !items.is_empty() => {
@@ -76,7 +76,7 @@ fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
     }
 }
 
-/// What a case expects: pointers to the values that count.
+/// JSON pointers to the expected values of a case.
 fn expectations(case: &Value) -> Vec<String> {
     let steps = case["steps"].as_array().map_or(0, Vec::len);
     let holders = (0..steps).map(|step| format!("/steps/{step}")).chain([String::new()]);
@@ -101,10 +101,10 @@ fn expectations(case: &Value) -> Vec<String> {
     found
 }
 
-/// Something else than the value.
+/// A different value.
 fn other(at: &str, value: &Value) -> Value {
     match value {
-        // In words: a property that holds. Nothing said is the opposite.
+        // A text means that a property holds. Without the text the property must not hold.
         _ if at.ends_with("/trigger_time_annotation") => Value::Null,
         Value::Bool(flag) => json!(!flag),
         Value::Number(number) => json!(number.as_f64().unwrap() + 1.0),
@@ -114,7 +114,7 @@ fn other(at: &str, value: &Value) -> Value {
     }
 }
 
-/// Of the many flows of a case, the one that a pointer leads into.
+/// Removes all flows of a case except the one that contains the pointer.
 fn keep_flow(case: &mut Value, at: &str) {
     let flow = at.strip_prefix("/flows/").and_then(|rest| rest.split('/').next()?.parse().ok());
     if let (Some(flow), Some(flows)) = (flow, case["flows"].as_array_mut()) {
@@ -142,11 +142,11 @@ fn every_expected_value_is_compared() {
         }
     }
     assert_eq!(survivors, Vec::<String>::new());
-    assert_eq!(groups.len(), known_groups().count(), "a mutant in every group");
+    assert_eq!(groups.len(), known_groups().count(), "every group has a changed expectation");
 }
 
 #[test]
-fn an_unknown_key_in_an_expectation_fails_by_name() {
+fn an_unknown_key_in_an_expectation_is_an_error() {
     for file in known_files().filter(|file| file["cases"][0]["expect"].is_object()) {
         let mut case = file["cases"][0].clone();
         case["expect"]["frobnication"] = json!(true);
@@ -159,7 +159,7 @@ fn an_unknown_key_in_an_expectation_fails_by_name() {
 }
 
 #[test]
-fn an_unknown_group_is_skipped_and_named() {
+fn an_unknown_group_is_skipped_and_reported() {
     let file = json!({"group": "from_the_future", "cases": [{"id": "a"}, {"id": "b"}]});
     let mut report = Report::default();
     report.add(run(&file));
@@ -169,7 +169,7 @@ fn an_unknown_group_is_skipped_and_named() {
 }
 
 #[test]
-fn only_leaves_other_groups_out_but_meets_them() {
+fn only_skips_other_groups_and_records_them() {
     let file = json!({"group": "hints_enabled", "cases": [{"id": "a", "expect": false}]});
     let only: Only = ["find_port"].into_iter().collect();
     let mut report = Report::default();
@@ -179,7 +179,7 @@ fn only_leaves_other_groups_out_but_meets_them() {
 }
 
 #[test]
-fn a_deviation_needs_a_reason() {
+fn a_deviation_without_a_reason_fails() {
     let file = |extra: Value| {
         let mut case = json!({"id": "a", "annotations": {}, "expect": true, "nearhop": false});
         case.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -195,14 +195,14 @@ fn a_deviation_needs_a_reason() {
 }
 
 #[test]
-fn steps_deviate_for_themselves() {
+fn a_step_can_have_its_own_deviation() {
     let step = json!({"service": 3, "expect": 4, "nearhop": {"expect": 3, "why": "so"}});
     let file = json!({"group": "trigger_time", "cases": [{"id": "a", "steps": [step]}]});
     assert_eq!(run(&file).passed, 1);
 }
 
 #[test]
-fn differences_carry_path_and_both_sides() {
+fn failures_contain_path_expected_and_actual_value() {
     let case = json!({"id": "a", "target_port": 93, "expect": {"port": 94, "found": true}});
     let report = run(&json!({"group": "find_port", "cases": [case]}));
     let failure = &report.failures[0];
@@ -212,7 +212,7 @@ fn differences_carry_path_and_both_sides() {
 }
 
 #[test]
-fn each_flow_is_a_result_of_its_own() {
+fn each_flow_has_its_own_result() {
     let service = json!({
         "name": "a", "cluster_ip": "172.30.0.1", "port": 80, "node_port": 3001,
         "lb_ips": ["1.2.3.4"], "source_ranges": ["203.0.113.0/24"], "affinity": 30,

@@ -36,7 +36,7 @@ pub(crate) fn diff(
 /// The slices that a run would delete because their Service is gone or nearhop no longer manages
 /// it.
 pub(crate) fn diff_orphans(world: &World, key: &ServiceKey) -> String {
-    let mut text = format!("Service {key} (not there)\n");
+    let mut text = format!("Service {key} (does not exist)\n");
     world.slices(key).for_each(|slice| deleted(&mut text, slice));
     text
 }

@@ -111,11 +111,11 @@ impl ControllerMetrics {
             ),
             foreign: metrics.counter(
                 "nearhop_controller_foreign_writes_total",
-                "EndpointSlices of ours that somebody else changed or deleted",
+                "EndpointSlices of nearhop that other clients changed or deleted",
             ),
             problems: metrics.gauge(
                 "nearhop_controller_objects_with_problems",
-                "Objects of which something could not be read or does not count",
+                "Objects with an unreadable or ignored field",
             ),
             records: BTreeMap::new(),
         }

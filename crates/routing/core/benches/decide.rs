@@ -25,9 +25,9 @@ fn choose(c: &mut Criterion) {
         let mut world = cold(1, 1000, 300, policy);
         let key = service_key(0);
         settle(&mut world, &key);
-        let service = world.service(&key).expect("it was made").clone();
+        let service = world.service(&key).expect("the fixture has it").clone();
         let port = &service.ports[0];
-        let place = Place::of(world.node("node-00007").expect("it was made"));
+        let place = Place::of(world.node("node-00007").expect("the fixture has it"));
         let slices: Vec<&Slice> = world.slices(&key).map(|slice| &**slice).collect();
         let collect = || {
             let port = (&port.name, port.protocol);
@@ -56,7 +56,7 @@ fn plan_one_change(c: &mut Criterion) {
         let mut world = cold(1, 1000, 300, if policy == "Auto" { "" } else { policy });
         let key = service_key(0);
         if policy == "Auto" {
-            let mut service = world.service(&key).expect("it was made").as_ref().clone();
+            let mut service = world.service(&key).expect("the fixture has it").as_ref().clone();
             service.topology.topology_mode = Some("Auto".into());
             world.apply(Change::put(service));
         }
@@ -93,7 +93,7 @@ fn plan_cold(c: &mut Criterion) {
     for i in 0..10_000 {
         settle(&mut world, &service_key(i));
     }
-    let place = Place::of(world.node("node-00007").expect("it was made"));
+    let place = Place::of(world.node("node-00007").expect("the fixture has it"));
     group.bench_function("route table of one node", |b| {
         b.iter(|| RouteTable::build(&world, place.clone()));
     });
@@ -110,7 +110,7 @@ fn plan_cold(c: &mut Criterion) {
             |pod| {
                 let touched = world.apply(Change::put(pod));
                 for key in &touched.plan {
-                    let plan = world.plan(key, now()).expect("it is there");
+                    let plan = world.plan(key, now()).expect("the Service exists");
                     let touched = nearhop_core::fixture::apply_plan(&mut world, key, plan);
                     table.refresh(&world, &touched);
                 }

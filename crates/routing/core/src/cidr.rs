@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn first_and_last_address() {
+    fn first_and_last_address_are_computed() {
         for (range, first, last) in [
             ("10.1.0.0/16", "10.1.0.0", "10.1.255.255"),
             ("10.1.2.3/32", "10.1.2.3", "10.1.2.3"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_prefix_gives_one_address() {
+    fn an_overlong_prefix_gives_one_address() {
         for (address, text) in [
             ("10.1.2.3", "10.1.2.3/32"),
             ("fd00::1", "fd00::1/128"),

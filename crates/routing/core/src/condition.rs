@@ -86,7 +86,7 @@ pub struct Judgement {
     /// `message`; names the responsible object.
     pub message: String,
     /// The responsible object or field, as in the message; empty if the status is True.
-    pub culprit: String,
+    pub responsible: String,
     /// Reason and message of the event, if they differ from the condition's: for Auto they are
     /// those of the in-tree controller.
     pub event: Option<(&'static str, String)>,
@@ -98,13 +98,13 @@ impl Judgement {
         condition.kind == self.kind
             && condition.status == self.status
             && condition.reason == self.reason
-            && condition.message.contains(&self.culprit)
+            && condition.message.contains(&self.responsible)
     }
 
     /// Whether two judgements have the same content; numbers may differ.
     pub fn same_as(&self, other: &Self) -> bool {
-        (&self.kind, self.status, self.reason, &self.culprit)
-            == (&other.kind, other.status, other.reason, &other.culprit)
+        (&self.kind, self.status, self.reason, &self.responsible)
+            == (&other.kind, other.status, other.reason, &other.responsible)
     }
 
     /// `type` of its event.
@@ -142,7 +142,7 @@ pub enum Writing {
     /// The slices are not written as planned.
     Failed {
         /// What prevents the write, without numbers or times that change.
-        culprit: String,
+        responsible: String,
         /// The full message.
         message: String,
     },
@@ -174,7 +174,7 @@ pub fn judge(
         status: verdict.status,
         reason: verdict.reason,
         message: verdict.message,
-        culprit: verdict.culprit,
+        responsible: verdict.responsible,
         event: verdict.event,
     };
     vec![
@@ -196,21 +196,31 @@ struct Verdict {
     status: ConditionStatus,
     reason: &'static str,
     message: String,
-    culprit: String,
+    responsible: String,
     event: Option<(&'static str, String)>,
 }
 
 impl Verdict {
     fn yes(reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status: ConditionStatus::True, reason, message, culprit: String::new(), event: None }
+        Self {
+            status: ConditionStatus::True,
+            reason,
+            message,
+            responsible: String::new(),
+            event: None,
+        }
     }
 
     /// The message starts with the responsible object.
-    fn no(reason: &'static str, culprit: impl fmt::Display, message: impl fmt::Display) -> Self {
-        let culprit = culprit.to_string();
-        let message = format!("{culprit}: {message}");
-        Self { status: ConditionStatus::False, reason, message, culprit, event: None }
+    fn no(
+        reason: &'static str,
+        responsible: impl fmt::Display,
+        message: impl fmt::Display,
+    ) -> Self {
+        let responsible = responsible.to_string();
+        let message = format!("{responsible}: {message}");
+        Self { status: ConditionStatus::False, reason, message, responsible, event: None }
     }
 
     /// Sets the event of the in-tree controller.
@@ -264,8 +274,8 @@ fn judge_programmed(
         let message = "absent, so nearhop writes no EndpointSlices and no hints for this Service";
         return Verdict::no("NoSelector", "spec.selector", message);
     }
-    if let Writing::Failed { culprit, message } = writing {
-        return Verdict::no("WriteFailed", culprit, message);
+    if let Writing::Failed { responsible, message } = writing {
+        return Verdict::no("WriteFailed", responsible, message);
     }
     if decision.intent == Intent::Default {
         let message = "there is no valid request to program; all endpoints are used";
@@ -283,14 +293,16 @@ fn judge_programmed(
         Intent::Auto => {
             let families: Vec<&str> = plan.outcome.keys().map(|family| family.as_str()).collect();
             let enabled = "Topology Aware Hints has been enabled";
-            Verdict::yes("HintsWritten", "the EndpointSlices say Auto").with_event(
+            Verdict::yes("HintsWritten", "the EndpointSlices have hints for Auto").with_event(
                 AUTO_ENABLED,
                 enabled,
                 &families.join(", "),
             )
         }
         Intent::Spread => Verdict::yes("NoHintsNeeded", "all endpoints are used, as requested"),
-        intent => Verdict::yes("HintsWritten", format!("the EndpointSlices say {intent}")),
+        intent => {
+            Verdict::yes("HintsWritten", format!("the EndpointSlices have hints for {intent}"))
+        }
     }
 }
 
@@ -304,13 +316,13 @@ fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
                  label {} with topology.kubernetes.io/zone",
                 some_of(nodes)
             );
-            return Some(Verdict::no("EndpointsWithoutZone", nodes_culprit(nodes), message));
+            return Some(Verdict::no("EndpointsWithoutZone", responsible_nodes(nodes), message));
         }
         HintOutcome::Refused(refusal) => refusal,
     };
     let verdict = match refusal {
         HintRefusal::Auto(AutoRefusal::NoShares(why)) => {
-            Verdict::no("InsufficientNodeInformation", nodes_culprit(why.nodes()), why)
+            Verdict::no("InsufficientNodeInformation", responsible_nodes(why.nodes()), why)
         }
         HintRefusal::Auto(why @ AutoRefusal::TooFewEndpoints { .. }) => {
             Verdict::no("TooFewEndpoints", "endpoints", why)
@@ -319,10 +331,10 @@ fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
             Verdict::no("OverloadThreshold", "endpoints", why)
         }
         HintRefusal::EndpointsWithoutZone(nodes) => {
-            Verdict::no("EndpointsWithoutZone", nodes_culprit(nodes), refusal)
+            Verdict::no("EndpointsWithoutZone", responsible_nodes(nodes), refusal)
         }
         HintRefusal::NoCapacity => {
-            Verdict::no("InsufficientNodeInformation", nodes_culprit(&[]), refusal)
+            Verdict::no("InsufficientNodeInformation", responsible_nodes(&[]), refusal)
         }
     };
     Some(match refusal {
@@ -333,7 +345,7 @@ fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
 
 /// The names of the nodes if they are few. If many nodes have no zone, the message must not depend
 /// on the nodes of a Service's Pods.
-fn nodes_culprit(nodes: &[Name]) -> String {
+fn responsible_nodes(nodes: &[Name]) -> String {
     const FEW: usize = 3;
     let names: BTreeSet<&Name> = nodes.iter().collect();
     if names.is_empty() || names.len() > FEW {

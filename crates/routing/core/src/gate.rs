@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_on_top_of_the_defaults() {
+    fn parsed_gates_override_the_defaults() {
         let gates = Gates::parse("ServiceRoutingPreference=true, ServiceTopology=false").unwrap();
         assert!(gates.on(Gate::ServiceRoutingPreference));
         assert!(!gates.on(Gate::ServiceTopology));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_it_does_not_know() {
+    fn errors_contain_the_invalid_part() {
         assert_eq!(Gates::parse("Nope=true"), Err(GateError::Unknown("Nope".into())));
         assert_eq!(
             Gates::parse("ServiceTopology=yes"),

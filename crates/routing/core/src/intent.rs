@@ -471,7 +471,7 @@ fn note_conflicts(decision: &mut IntentDecision, service: &Service) {
     };
     let keys = [Spelling::TopologyKeysField, Spelling::TopologyKeysAnnotation];
     let conflict = if let Some(spelling) = keys.into_iter().find(|spelling| overruled(*spelling)) {
-        let cause = "topology keys and Auto exclude each other, and Auto decides";
+        let cause = "topology keys and Auto exclude each other; Auto applies";
         Some((spelling, cause, "remove one of the two"))
     } else if keys.contains(&decision.spelling) && service.external_policy_local() {
         let cause = "topology keys and externalTrafficPolicy: Local exclude each other";

@@ -65,7 +65,7 @@ pub mod well_known {
     /// Nodes with this label do not count as capacity.
     pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     /// The older name of [`CONTROL_PLANE`].
-    pub const MASTER: &str = "node-role.kubernetes.io/master";
+    pub(crate) const MASTER: &str = "node-role.kubernetes.io/master";
     /// Taint of a Node that the cluster autoscaler is about to remove.
     pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
     /// Label of a slice: the name of its Service.

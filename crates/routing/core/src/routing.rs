@@ -84,7 +84,7 @@ pub enum RoutingError {
     #[error("not readable: {0}")]
     Json(String),
     /// A newer version of nearhop wrote it.
-    #[error("version {0} is not known to this build (it knows 1)")]
+    #[error("version {0} is not supported; this build supports version 1")]
     Version(u32),
     /// It has neither keys nor weights, or both.
     #[error("must have exactly one of `keys` and `weights`")]
@@ -93,7 +93,7 @@ pub enum RoutingError {
     #[error("keys: {0}")]
     Keys(String),
     /// The number of a node's values differs from the number of keys.
-    #[error("nodes[{0}]: has not one value for each key")]
+    #[error("nodes[{0}]: must have one value for each key")]
     NodeValues(String),
     /// The weights of a row do not have the required sum.
     #[error("weights[{0}]: adds up to {1}, not {WHOLE}")]
@@ -190,7 +190,7 @@ pub(crate) fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
             return Err(format!("{quoted} is not a label key"));
         }
         if seen.contains(key) {
-            return Err(format!("{quoted} is there twice"));
+            return Err(format!("{quoted} occurs twice"));
         }
         seen.push(key.clone());
     }
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips() {
+    fn annotations_round_trip() {
         for text in [
             r#"{"v":1,"keys":["kubernetes.io/hostname","rack","*"],"nodes":{"n1":["n1",null]}}"#,
             r#"{"v":1,"keys":["topology.kubernetes.io/zone"],"nodes":{}}"#,
@@ -280,21 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_describe_the_invalid_field() {
         let error = |text| parse(text).unwrap_err().to_string();
         assert!(error("{").starts_with("not readable"));
         assert_eq!(
             error(r#"{"v":2,"new":1}"#),
-            "version 2 is not known to this build (it knows 1)"
+            "version 2 is not supported; this build supports version 1"
         );
         assert_eq!(error(r#"{"v":1}"#), "must have exactly one of `keys` and `weights`");
         assert_eq!(error(r#"{"v":1,"keys":["*","a"]}"#), r#"keys: "*" at position 0 must be last"#);
-        assert_eq!(error(r#"{"v":1,"keys":["a","a"]}"#), r#"keys: "a" is there twice"#);
+        assert_eq!(error(r#"{"v":1,"keys":["a","a"]}"#), r#"keys: "a" occurs twice"#);
         assert_eq!(error(r#"{"v":1,"keys":["a b"]}"#), r#"keys: "a b" is not a label key"#);
         assert_eq!(error(r#"{"v":1,"keys":[]}"#), "keys: empty: give at least one key");
         assert_eq!(
             error(r#"{"v":1,"keys":["a"],"nodes":{"n":[]}}"#),
-            "nodes[n]: has not one value for each key"
+            "nodes[n]: must have one value for each key"
         );
         assert_eq!(
             error(r#"{"v":1,"weights":{"a":{"b":999999}}}"#),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_sixteen_keys() {
+    fn more_than_sixteen_keys_are_rejected() {
         let keys: Vec<Name> = (0..17).map(|i| Name::from(format!("k{i}"))).collect();
         assert_eq!(split_keys(&keys).unwrap_err(), "17 keys, at most 16 are allowed");
         assert!(split_keys(&keys[..16]).is_ok());

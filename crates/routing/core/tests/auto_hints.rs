@@ -9,7 +9,7 @@ use proptest::prelude::*;
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
 fn names() -> Vec<Name> {
-    ["a", "b", "c", "dead"].map(Name::from).to_vec()
+    ["a", "b", "c", "no-nodes"].map(Name::from).to_vec()
 }
 
 /// Whether the overload of every zone with a share is at most `percent`: N*s/S <= h * (1 +
@@ -59,7 +59,7 @@ fn run(
     shares: &[u64],
 ) -> Result<Vec<usize>, AutoRefusal> {
     let names = names();
-    let index = |name: &Name| names.iter().position(|n| n == name).expect("a known zone");
+    let index = |name: &Name| names.iter().position(|n| n == name).expect("the zone is known");
     let place = |zone: Option<usize>| {
         zone.map(|zone| if zone < shares.len() { &names[zone] } else { &names[3] })
     };
@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn fewest_endpoints_leave_their_zone((own, shares) in small()) {
+    fn the_fewest_endpoints_are_hinted_for_other_zones((own, shares) in small()) {
         let unhinted = vec![None; own.len()];
         let best = if own.len() < shares.len() { None } else { brute_force(&own, &shares) };
         match (run(&own, &unhinted, &shares), best) {
@@ -117,7 +117,7 @@ proptest! {
             // limit again.
             prop_assert!(within(&assigned, &shares, 30), "still overloaded: {assigned:?}");
         } else {
-            prop_assert!(brute_force(&own, &shares).is_none(), "removed although possible");
+            prop_assert!(brute_force(&own, &shares).is_none(), "the hints were removed although an assignment exists");
         }
     }
 }
@@ -131,7 +131,7 @@ fn the_thresholds_are_20_and_30_percent() {
             .chain(std::iter::repeat_n(Some(1), own.1))
             .collect();
         let before = if hinted { zones.clone() } else { vec![None; zones.len()] };
-        let assigned = run(&zones, &before, &[1, 1]).expect("enough endpoints");
+        let assigned = run(&zones, &before, &[1, 1]).expect("the endpoints suffice");
         assigned.iter().filter(|zone| **zone == 1).count()
     };
     assert_eq!(in_b((700, 500), false), 500, "600 wanted, 500 there: 20 %");
@@ -142,7 +142,7 @@ fn the_thresholds_are_20_and_30_percent() {
 
 /// Zones without a share get no endpoints, and do not change the assignment of others.
 #[test]
-fn a_zone_without_share_is_no_zone() {
+fn a_zone_without_share_is_ignored() {
     let own = [Some(0); 4];
     assert_eq!(run(&own, &[None; 4], &[5, 0, 5]), Ok(vec![2, 2, 0, 0]));
     assert!(run(&own, &[Some(0); 4], &[0, 0, 0]).is_err());
@@ -150,7 +150,7 @@ fn a_zone_without_share_is_no_zone() {
 
 /// Hints for a zone that lost its nodes are removed.
 #[test]
-fn hints_do_not_outlive_their_zone() {
+fn hints_for_a_lost_zone_are_removed() {
     let own = [0, 0, 0, 1, 1, 1].map(Some);
     let hinted = [Some(2), Some(0), Some(0), Some(1), Some(1), Some(1)];
     assert_eq!(run(&own, &hinted, &[1, 1]), Ok(vec![0, 0, 0, 1, 1, 1]));
@@ -159,7 +159,7 @@ fn hints_do_not_outlive_their_zone() {
 /// Replica counts for which Auto cannot add hints, with at least one endpoint per zone, checked up
 /// to 300. Users of upstream's Auto report these counts (for example the even spread [4, 4, 3]).
 #[test]
-fn the_replica_counts_that_do_not_work_are_those_known() {
+fn the_refused_replica_counts_match_user_reports() {
     let refused = |shares: &[u64]| -> Vec<usize> {
         let names: Vec<Name> = (0..shares.len()).map(|i| Name::from(format!("z{i}"))).collect();
         let map: BTreeMap<Name, u64> = names.iter().cloned().zip(shares.iter().copied()).collect();
@@ -180,7 +180,7 @@ fn the_replica_counts_that_do_not_work_are_those_known() {
 
 /// The refusal contains the compared numbers.
 #[test]
-fn a_refusal_says_how_many_would_be_needed() {
+fn a_refusal_contains_the_needed_number() {
     let own: Vec<Option<usize>> = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2].map(Some).to_vec();
     let why = run(&own, &[None; 11], &[1, 1, 1]).unwrap_err();
     assert_eq!(why, AutoRefusal::Overload { ready: 11, zones: 3, needed: 12 });
@@ -188,7 +188,7 @@ fn a_refusal_says_how_many_would_be_needed() {
 
 /// The first endpoint in the list is hinted for the other zone that needs the most endpoints.
 #[test]
-fn lends_in_order_of_the_list() {
+fn the_first_endpoints_are_hinted_for_other_zones() {
     let own = [0, 1, 0, 0, 2, 0, 2, 1, 2, 0].map(Some);
     let assigned = run(&own, &[None; 10], &[35, 35, 30]).unwrap();
     assert_eq!(assigned, [1, 1, 0, 0, 2, 0, 2, 1, 2, 0]);
@@ -197,7 +197,7 @@ fn lends_in_order_of_the_list() {
 /// An endpoint that is already hinted for another zone keeps that hint, so that no other endpoint
 /// is rewritten.
 #[test]
-fn lends_whom_it_lent_before() {
+fn existing_hints_for_other_zones_are_kept() {
     let own = [0, 0, 0, 0, 0, 1].map(Some);
     let hinted = [None, None, None, Some(1), Some(1), Some(1)];
     // Zone b has grown: with half the CPU, 2 of 6 hinted endpoints are no longer enough.

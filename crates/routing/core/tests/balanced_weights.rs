@@ -93,16 +93,16 @@ proptest! {
     }
 
     #[test]
-    fn no_bound_means_prefer_same_zone(zones in zones()) {
+    fn without_a_limit_traffic_stays_in_its_zone(zones in zones()) {
         let flows = balance(&zones, MaxOverload::Unlimited);
         for (z, load) in zones.iter().enumerate().filter(|(_, load)| load.endpoints > 0) {
             let out = sent(&flows, |from, to| from == z && to != z);
-            prop_assert_eq!(out, 0, "zone {} sends out", load.zone);
+            prop_assert_eq!(out, 0, "zone {} sends traffic to other zones", load.zone);
         }
     }
 
     #[test]
-    fn no_allowance_means_perfect_balance(zones in zones()) {
+    fn with_zero_overload_all_endpoints_get_the_same_load(zones in zones()) {
         let flows = balance(&zones, MaxOverload::Permille(0));
         let (all_demand, all_endpoints) = totals(&zones);
         for (z, load) in zones.iter().enumerate().filter(|_| all_demand > 0 && all_endpoints > 0) {
@@ -112,14 +112,14 @@ proptest! {
     }
 
     #[test]
-    fn rows_add_up_and_stay_within_a_millionth(zones in zones(), permille in 0_u32..2000) {
+    fn rows_add_up_and_are_exact_to_a_millionth(zones in zones(), permille in 0_u32..2000) {
         let flows = balance(&zones, MaxOverload::Permille(permille));
         for (from, row) in &weigh(&zones, &flows).0 {
             prop_assert_eq!(row.values().sum::<u32>(), WHOLE);
-            let z = zones.iter().position(|load| load.zone == *from).expect("a row per zone");
+            let z = zones.iter().position(|load| load.zone == *from).expect("every row has a zone");
             let all: u128 = flows.flow[z].iter().sum();
             for (to, weight) in row.iter().filter(|_| all > 0) {
-                let t = zones.iter().position(|load| load.zone == *to).expect("a known zone");
+                let t = zones.iter().position(|load| load.zone == *to).expect("every weight has a zone");
                 prop_assert!(zones[t].endpoints > 0, "weight for a zone without endpoints");
                 let exact = flows.flow[z][t] as f64 / all as f64 * f64::from(WHOLE);
                 prop_assert!((f64::from(*weight) - exact).abs() <= 1.0);
@@ -129,7 +129,7 @@ proptest! {
 
     /// The weight table that nodes use stays within the limit, up to its resolution.
     #[test]
-    fn the_table_keeps_the_bound(zones in zones(), permille in 0_u32..2000) {
+    fn the_weight_table_keeps_the_limit(zones in zones(), permille in 0_u32..2000) {
         let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(permille)));
         let (all_demand, all_endpoints) = totals(&zones);
         for to in zones.iter().filter(|z| z.endpoints > 0 && all_demand > 0) {
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn apportions_exactly(amount in 0_u128..1_000_000, weights in prop::collection::vec(0_u128..1000, 1..9)) {
+    fn apportioned_parts_add_up(amount in 0_u128..1_000_000, weights in prop::collection::vec(0_u128..1000, 1..9)) {
         let parts = apportion(amount, &weights);
         let sum: u128 = weights.iter().sum();
         prop_assert_eq!(parts.iter().sum::<u128>(), if sum == 0 { 0 } else { amount });
@@ -160,7 +160,7 @@ proptest! {
 /// load. With balancing no endpoint is above 1.2; a fifth of all traffic leaves zone a, and no
 /// other traffic leaves its zone.
 #[test]
-fn one_weak_zone_spills_a_fifth_of_all_traffic() {
+fn a_zone_with_few_endpoints_sends_a_fifth_of_all_traffic_away() {
     let zones = [zone("a", "", 1, 1), zone("b", "", 1, 4), zone("c", "", 1, 4)];
     let flows = balance(&zones, MaxOverload::Permille(200));
     let all = sent(&flows, |_, _| true);
@@ -172,7 +172,7 @@ fn one_weak_zone_spills_a_fifth_of_all_traffic() {
 }
 
 #[test]
-fn spills_within_the_region_first() {
+fn excess_traffic_stays_in_the_region_first() {
     let zones = [zone("a", "eu", 4, 1), zone("b", "eu", 1, 3), zone("c", "us", 1, 2)];
     let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(0))).0;
     // Zone a keeps 1 of 4, b has capacity for 2, the last goes to c.
@@ -180,23 +180,23 @@ fn spills_within_the_region_first() {
 }
 
 #[test]
-fn every_odd_shape_has_an_answer() {
+fn unusual_zones_are_weighed() {
     let rows = |zones: &[ZoneLoad]| weigh(zones, &balance(zones, MaxOverload::default())).0.len();
     assert_eq!(rows(&[]), 0, "no zone");
-    assert_eq!(rows(&[zone("a", "", 5, 0)]), 0, "no endpoint: nothing to weigh");
-    assert_eq!(rows(&[zone("a", "", 0, 3)]), 1, "no demand: what may come stays");
+    assert_eq!(rows(&[zone("a", "", 5, 0)]), 0, "no endpoint: no weights");
+    assert_eq!(rows(&[zone("a", "", 0, 3)]), 1, "no demand: traffic would stay in the zone");
     assert_eq!(rows(&[zone("a", "", 5, 3)]), 1, "one zone");
     let table = weigh(
         &[zone("a", "", 5, 0), zone("b", "", 0, 2)],
         &balance(&[zone("a", "", 5, 0), zone("b", "", 0, 2)], MaxOverload::default()),
     );
-    assert_eq!(table.0["a"]["b"], WHOLE, "demand but no endpoints goes to those who have some");
+    assert_eq!(table.0["a"]["b"], WHOLE, "demand of a zone without endpoints goes to another zone");
     let huge = [zone("a", "", u64::MAX, 1_000_000), zone("b", "", u64::MAX, 1)];
     assert_eq!(rows(&huge), 2, "no overflow");
 }
 
 fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).expect("a small number")
+    Timestamp::from_second(second).expect("a valid time")
 }
 
 /// A table in which zone a keeps `home` millionths and sends the rest to b.
@@ -209,7 +209,7 @@ fn keeping(home: u32, since: i64) -> Weighed {
 }
 
 #[test]
-fn weights_move_by_more_than_five_points_and_not_twice_in_thirty_seconds() {
+fn weights_change_by_more_than_five_points_and_every_thirty_seconds() {
     let zones = [zone("a", "", 1, 2), zone("b", "", 1, 2)];
     let first = keeping(500_000, 0);
     assert_eq!(settle(None, first.clone(), &zones), (first.clone(), None));
@@ -219,13 +219,17 @@ fn weights_move_by_more_than_five_points_and_not_twice_in_thirty_seconds() {
     let kept = settle(Some(&first), early, &zones);
     assert_eq!(kept, (first.clone(), Some(at(30))), "more than five points, too early");
     let late = keeping(550_001, 30);
-    assert_eq!(settle(Some(&first), late.clone(), &zones), (late, None), "and not too early");
+    assert_eq!(
+        settle(Some(&first), late.clone(), &zones),
+        (late, None),
+        "more than five points, after 30 s"
+    );
 }
 
 /// The waiting time and the deadband apply to weights only, not to zones that gain or lose their
 /// endpoints, and not to a new setting of the user.
 #[test]
-fn some_moves_do_not_wait() {
+fn some_changes_apply_at_once() {
     let first = keeping(500_000, 0);
     let soon = keeping(500_001, 1);
     let gone = [zone("a", "", 1, 2), zone("b", "", 1, 0)];
@@ -236,14 +240,18 @@ fn some_moves_do_not_wait() {
         soon,
         "no client uses the endpoint of c"
     );
-    let turned = Weighed { max: MaxOverload::Permille(100), ..soon };
+    let changed = Weighed { max: MaxOverload::Permille(100), ..soon };
     let zones = [zone("a", "", 1, 2), zone("b", "", 1, 2)];
-    assert_eq!(settle(Some(&first), turned.clone(), &zones).0, turned, "the knob was turned");
+    assert_eq!(
+        settle(Some(&first), changed.clone(), &zones).0,
+        changed,
+        "the user changed max-overload"
+    );
 }
 
 /// A zone with a very small weight is still used.
 #[test]
-fn no_zone_is_rounded_to_zero() {
+fn small_weights_are_not_rounded_to_zero() {
     let zones = [zone("a", "", 10_000_000, 1), zone("b", "", 4, 3_000_000)];
     let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(0)));
     assert!(table.0["a"]["a"] > 0, "{table:?}");

@@ -9,48 +9,48 @@ use nearhop_core::{Gates, ServiceKey, World};
 const ZONES: &str = "node n1 zone=a cpu=4\nnode n2 zone=b cpu=4\nnode n3 zone=c cpu=4\n";
 
 /// The conditions of Service `web`: type, status, reason and message of each.
-fn said(settings: Settings, text: &str, writing: &Writing) -> Vec<String> {
-    let fixture = Fixture::parse(text).expect("a sound fixture");
+fn conditions_of(settings: Settings, text: &str, writing: &Writing) -> Vec<String> {
+    let fixture = Fixture::parse(text).expect("the fixture is valid");
     let mut world = World::new(settings);
     world.apply_all(fixture.changes());
     let key = ServiceKey::new("default", "web");
-    let plan = world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("a Service");
-    let service = world.service(&key).expect("a Service");
-    let intent = world.intent(&key).expect("a Service has an intent");
+    let plan = world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("the Service exists");
+    let service = world.service(&key).expect("the Service exists");
+    let intent = world.intent(&key).expect("the Service has an intent");
     let judgements = judge("nearhop.dev", service, intent, &plan, writing);
     for judgement in &judgements {
-        assert!(judgement.message.contains(&judgement.culprit), "the message names the culprit");
+        assert!(judgement.message.contains(&judgement.responsible), "the message names the object");
     }
     let lines = judgements.iter().map(|j| {
-        let kind = j.kind.strip_prefix("nearhop.dev/").expect("the domain");
+        let kind = j.kind.strip_prefix("nearhop.dev/").expect("the type has the domain");
         format!("{kind} {} {} {}", j.status.as_str(), j.reason, j.message)
     });
     lines.collect()
 }
 
 fn check(text: &str, accepted: &str, programmed: &str) {
-    let said = said(Settings::default(), &format!("{ZONES}{text}"), &Writing::Done);
+    let conditions = conditions_of(Settings::default(), &format!("{ZONES}{text}"), &Writing::Done);
     let starts = |line: &str, start: &str| {
-        assert!(line.starts_with(start), "{text}\n  said   {line}\n  wanted {start}");
+        assert!(line.starts_with(start), "{text}\n  found  {line}\n  wanted {start}");
     };
-    assert_eq!(said.len(), 2, "{text}: {said:?}");
-    starts(&said[0], &format!("TrafficDistributionAccepted {accepted}"));
-    starts(&said[1], &format!("TrafficDistributionProgrammed {programmed}"));
+    assert_eq!(conditions.len(), 2, "{text}: {conditions:?}");
+    starts(&conditions[0], &format!("TrafficDistributionAccepted {accepted}"));
+    starts(&conditions[1], &format!("TrafficDistributionProgrammed {programmed}"));
 }
 
 #[test]
-fn who_asks_for_nothing_is_told_nothing() {
+fn a_service_without_a_policy_has_no_conditions() {
     let text = format!("{ZONES}service web\npods p x3 for=web on=n1,n2,n3");
-    assert_eq!(said(Settings::default(), &text, &Writing::Done), [""; 0]);
+    assert_eq!(conditions_of(Settings::default(), &text, &Writing::Done), [""; 0]);
 }
 
 #[test]
-fn every_outcome_has_a_reason_and_names_its_culprit() {
+fn every_outcome_has_a_reason_and_names_the_responsible_object() {
     let spread = "pods p x9 for=web on=n1,n2,n3";
     check(
         &format!("service web traffic-distribution=PreferSameZone\n{spread}"),
         "True Accepted spec.trafficDistribution is PreferSameZone",
-        "True HintsWritten the EndpointSlices say SameZone",
+        "True HintsWritten the EndpointSlices have hints for SameZone",
     );
     check(
         &format!("service web traffic-distribution-annotation=Nonsense\n{spread}"),
@@ -62,12 +62,12 @@ fn every_outcome_has_a_reason_and_names_its_culprit() {
             "service web traffic-distribution-annotation=Nonsense traffic-distribution=PreferSameNode\n{spread}"
         ),
         "False UnsupportedValue metadata.annotations[nearhop.dev/traffic-distribution]: ",
-        "True HintsWritten the EndpointSlices say SameNode",
+        "True HintsWritten the EndpointSlices have hints for SameNode",
     );
     check(
         &format!("service web topology-mode=Auto topology-keys-annotation=*\n{spread}"),
         "False Conflict metadata.annotations[nearhop.dev/topology-keys]: ",
-        "True HintsWritten the EndpointSlices say Auto",
+        "True HintsWritten the EndpointSlices have hints for Auto",
     );
     check(
         "service web topology-mode=Auto\npods p x2 for=web on=n1,n2",
@@ -102,40 +102,46 @@ fn every_outcome_has_a_reason_and_names_its_culprit() {
 }
 
 #[test]
-fn auto_names_the_nodes_that_say_too_little() {
+fn auto_names_the_nodes_without_a_zone() {
     let text = "nodes dark x3 cpu=4\nnode n1 zone=a cpu=4\nservice web topology-mode=Auto\n\
                 pods p x4 for=web on=n1";
-    let said = said(Settings::default(), text, &Writing::Done);
+    let conditions = conditions_of(Settings::default(), text, &Writing::Done);
     let wanted = "TrafficDistributionProgrammed False InsufficientNodeInformation \
                   nodes dark-0, dark-1, dark-2: Insufficient Node information";
-    assert!(said[1].starts_with(wanted), "{said:?}");
+    assert!(conditions[1].starts_with(wanted), "{conditions:?}");
 }
 
 #[test]
-fn a_gate_that_is_off_is_named() {
+fn a_disabled_feature_gate_is_named() {
     let gates = Gates::parse("ServiceTrafficDistribution=false").unwrap();
     let text =
         format!("{ZONES}service web traffic-distribution=PreferClose\npods p x3 for=web on=n1");
-    let said = said(Settings { gates, ..Settings::default() }, &text, &Writing::Done);
+    let conditions =
+        conditions_of(Settings { gates, ..Settings::default() }, &text, &Writing::Done);
     let wanted = "TrafficDistributionAccepted False FeatureGateDisabled spec.trafficDistribution: \
                   the feature gate ServiceTrafficDistribution is off";
-    assert!(said[0].starts_with(wanted), "{said:?}");
+    assert!(conditions[0].starts_with(wanted), "{conditions:?}");
 }
 
 #[test]
-fn the_draft_of_kep_4444_has_conditions_of_its_own() {
+fn the_routing_preference_has_its_own_conditions() {
     let gates = Gates::parse("ServiceRoutingPreference=true").unwrap();
     let text = format!("{ZONES}service web routing-preference=Spread\npods p x3 for=web on=n1");
-    let said = said(Settings { gates, ..Settings::default() }, &text, &Writing::Done);
-    assert!(said[0].starts_with("RoutingPreferenceAccepted True"), "{said:?}");
-    assert!(said[1].starts_with("RoutingPreferenceProgrammed True NoHintsNeeded"), "{said:?}");
+    let conditions =
+        conditions_of(Settings { gates, ..Settings::default() }, &text, &Writing::Done);
+    assert!(conditions[0].starts_with("RoutingPreferenceAccepted True"), "{conditions:?}");
+    assert!(
+        conditions[1].starts_with("RoutingPreferenceProgrammed True NoHintsNeeded"),
+        "{conditions:?}"
+    );
 }
 
 #[test]
-fn a_write_that_fails_shows() {
+fn a_failed_write_is_shown() {
     let text =
         format!("{ZONES}service web traffic-distribution=PreferSameZone\npods p x3 for=web on=n1");
-    let (culprit, message) = ("RBAC".to_owned(), "not allowed".to_owned());
-    let said = said(Settings::default(), &text, &Writing::Failed { culprit, message });
-    assert_eq!(said[1], "TrafficDistributionProgrammed False WriteFailed RBAC: not allowed");
+    let (responsible, message) = ("RBAC".to_owned(), "not allowed".to_owned());
+    let conditions =
+        conditions_of(Settings::default(), &text, &Writing::Failed { responsible, message });
+    assert_eq!(conditions[1], "TrafficDistributionProgrammed False WriteFailed RBAC: not allowed");
 }

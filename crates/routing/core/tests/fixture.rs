@@ -23,7 +23,7 @@ fn service(line: &str) -> Service {
 
 /// Pairs of a text and its printed form: unfolded, with all addresses, without default values.
 #[test]
-fn good_examples() {
+fn texts_are_parsed_and_printed() {
     for (text, printed) in [
         ("", ""),
         ("\n  # only a comment\n\t\n", ""),
@@ -116,7 +116,7 @@ fn good_examples() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn omitted_options_have_defaults() {
     let web = service("service web");
     assert_eq!(web.key, ServiceKey::new("default", "web"));
     assert_eq!(web.uid, "uid-default-web");
@@ -129,7 +129,7 @@ fn what_is_not_said_has_a_default() {
 
     let fixture = parse("node n\npod shop/p for=web on=gone");
     assert_eq!(fixture.nodes[0].labels.get(well_known::HOSTNAME).unwrap(), "n");
-    let [node] = &fixture.nodes[..] else { panic!("one node") };
+    let [node] = &fixture.nodes[..] else { panic!("the fixture has one node") };
     assert_eq!((node.cpu_milli, &node.addresses, &node.pod_cidrs), (None, &vec![], &vec![]));
     assert!(!node.deleting && !node.tainted_for_deletion);
     assert_eq!(fixture.pods[0].uid, "uid-shop-p");
@@ -137,7 +137,7 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
-fn options_reach_the_model() {
+fn options_are_parsed_into_the_model() {
     let web = service("service web port=dns:53->dns/udp itp=Local routing-preference=Zone");
     let port = &web.ports[0];
     assert_eq!((port.name.as_str(), port.protocol), ("dns", Protocol::Udp));
@@ -148,7 +148,7 @@ fn options_reach_the_model() {
 }
 
 #[test]
-fn what_a_proxy_needs_reaches_the_model() {
+fn options_for_the_proxy_are_parsed_into_the_model() {
     let range = |text: &str| Cidr::parse(text).unwrap();
     let web = service("service web source-ranges=10.0.0.0/8,fd00::/8 affinity=7s health-port=9");
     let ranges = SourceRanges::Only(vec![range("10.0.0.0/8"), range("fd00::/8")]);
@@ -167,7 +167,7 @@ fn what_a_proxy_needs_reaches_the_model() {
 }
 
 #[test]
-fn given_addresses_are_never_given_out_again() {
+fn explicit_addresses_are_not_assigned_again() {
     let fixture = parse(
         "pods p x3 for=web on=n
          service a
@@ -184,7 +184,7 @@ fn given_addresses_are_never_given_out_again() {
 }
 
 #[test]
-fn errors_name_line_cause_and_cure() {
+fn errors_name_line_cause_and_fix() {
     let name_cure = "use 1 to 253 letters, digits, '-', '.' or '_', and one '/' after a namespace";
     let bad_name = |name: &str| format!("line 1: \"{name}\" is not a name; {name_cure}");
     for (text, message) in [
@@ -308,10 +308,10 @@ fn errors_name_line_cause_and_cure() {
         ("service s itp=local", "line 1: itp=\"local\" is not Cluster or Local"),
         ("service s families=ipv4", "line 1: families=\"ipv4\" is not a list of IPv4 and IPv6"),
         ("service s cluster-ip=none", "line 1: cluster-ip=\"none\" is not a list of IP addresses"),
-        ("node n\nnode n", "line 2: node n is there twice; give it another name or remove one"),
+        ("node n\nnode n", "line 2: node n occurs twice; give it another name or remove one"),
         (
             "service s\nservice default/s",
-            "line 2: service default/s is there twice; give it another name or remove one",
+            "line 2: service default/s occurs twice; give it another name or remove one",
         ),
         (
             "node \"n",
@@ -337,7 +337,7 @@ fn an_unknown_service_option_lists_the_known_ones() {
 }
 
 #[test]
-fn a_short_text_cannot_unfold_without_bound() {
+fn the_size_of_an_expanded_text_is_limited() {
     let text = format!("nodes n x100000 label:a={}", "v".repeat(1000));
     let error = Fixture::parse(&text).unwrap_err().to_string();
     assert!(error.contains("unfold to too much text"), "{error}");
@@ -358,13 +358,13 @@ fn hints(world: &World, key: &ServiceKey) -> Vec<(String, Vec<String>)> {
     let endpoints = world.slices(key).flat_map(|slice| &slice.endpoints);
     let hints = endpoints.map(|endpoint| {
         let zones = endpoint.hint_zones().iter().map(ToString::to_string).collect();
-        (endpoint.addresses.first().expect("it has one").to_string(), zones)
+        (endpoint.addresses.first().expect("the endpoint has an address").to_string(), zones)
     });
     hints.collect()
 }
 
 #[test]
-fn a_world_has_the_slices_that_a_controller_would_write() {
+fn a_world_has_the_slices_of_the_controller() {
     let world = parse(THREE_ZONES).world(Settings::default());
     let key = ServiceKey::new("default", "web");
     let slices: Vec<_> = world.slices(&key).collect();
@@ -387,7 +387,7 @@ fn a_world_has_the_slices_that_a_controller_would_write() {
 }
 
 #[test]
-fn a_plan_is_applied_as_an_api_server_would() {
+fn applying_a_plan_creates_updates_and_deletes_slices() {
     let settings = Settings { max_endpoints_per_slice: 2, ..Settings::default() };
     let fixture = parse(THREE_ZONES);
     let mut world = fixture.world(settings);
@@ -563,7 +563,7 @@ fn line() -> BoxedStrategy<String> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(lines in proptest::collection::vec(line(), 0..8)) {
+    fn printed_fixtures_round_trip(lines in proptest::collection::vec(line(), 0..8)) {
         let numbered = lines.iter().enumerate().map(|(i, l)| l.replace("NAME", &format!("o{i}")));
         let text = numbered.collect::<Vec<_>>().join("\n");
         let fixture = parse(&text);
@@ -572,7 +572,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(
+    fn parsing_any_text_does_not_panic(
         text in "((node|nodes|pod|pods|service|namespace|x[0-9]|[a-z/]+=?|\"|\\\\|#|:|->|,|[0-9]+|\\PC) ?\n?){0,40}"
     ) {
         if let Ok(fixture) = Fixture::parse(&text) {

@@ -14,7 +14,7 @@ fn key(name: &str) -> PodKey {
 }
 
 fn ips(texts: &[&str]) -> Addresses {
-    texts.iter().map(|ip| ip.parse().expect("an address")).collect()
+    texts.iter().map(|ip| ip.parse().expect("a valid address")).collect()
 }
 
 fn pod(name: &str, node: &str) -> Pod {
@@ -83,12 +83,12 @@ fn touched(world: &mut World, change: Change) -> Vec<String> {
 }
 
 #[test]
-fn what_shows_in_a_locator_touches_it() {
+fn changes_of_copied_fields_affect_the_locator() {
     let moved =
         Change::put(node("n1", &[(well_known::ZONE, "z"), ("rack", "r1"), ("colour", "red")]));
     let no_ips = Pod { ips: ips(&[]), ..pod("a", "n1") };
     let two_ips = Pod { ips: ips(&["10.0.0.1", "fd00::1"]), ..pod("a", "n1") };
-    let again = Pod { uid: Name::from("another-life"), ..pod("a", "n1") };
+    let again = Pod { uid: Name::from("another-uid"), ..pod("a", "n1") };
     let foreign = Locator {
         key: key("c"),
         owner: None,
@@ -132,13 +132,13 @@ fn what_shows_in_a_locator_touches_it() {
 fn irrelevant_changes_affect_no_locator() {
     let heartbeat = Node { cpu_milli: Some(4000), ..node("n1", &RED) };
     let unready = Node { ready: false, ..node("n1", &RED) };
-    let repainted = [(well_known::ZONE, "a"), ("rack", "r2"), ("colour", "blue")];
+    let recoloured = [(well_known::ZONE, "a"), ("rack", "r2"), ("colour", "blue")];
     let relabelled = Pod { labels: [("app", "web")].into_iter().collect(), ..pod("a", "n1") };
     let cases = [
         Change::put(node("n1", &RED)),
         Change::put(heartbeat),
         Change::put(unready),
-        Change::put(node("n1", &repainted)),
+        Change::put(node("n1", &recoloured)),
         Change::put(node("unused", &RED)),
         put(pod("a", "n1")),
         put(Pod { ready: false, ..pod("a", "n1") }),
@@ -157,7 +157,7 @@ fn irrelevant_changes_affect_no_locator() {
 }
 
 #[test]
-fn a_new_key_touches_those_who_have_it_and_the_last_to_go_touches_them_again() {
+fn adding_and_removing_a_topology_key_affects_pods_on_nodes_with_it() {
     let mut world = world();
     assert_eq!(touched(&mut world, service("one", &["rack", "*"])), ["a", "b"]);
     let labels = |world: &World| {
@@ -172,17 +172,17 @@ fn a_new_key_touches_those_who_have_it_and_the_last_to_go_touches_them_again() {
     assert_eq!(world.locator_keys(), Some(&copied));
     assert_eq!(touched(&mut world, service("two", &["rack", well_known::ZONE])), [""; 0]);
     let gone = |name: &str| Change::Gone(ObjectRef::Service(ServiceKey::new("ns", name)));
-    assert_eq!(touched(&mut world, gone("one")), [""; 0], "another Service names it still");
+    assert_eq!(touched(&mut world, gone("one")), [""; 0], "another Service still has the key");
     // The other Service now names another key.
     assert_eq!(touched(&mut world, service("two", &[well_known::ZONE])), ["a", "b"]);
     assert_eq!(labels(&world), Some(None));
     settle(&mut world);
-    assert_eq!(touched(&mut world, gone("two")), [""; 0], "the zone is copied all the same");
+    assert_eq!(touched(&mut world, gone("two")), [""; 0], "the zone label is always copied");
     assert!(world.locators().get(&key("a")).is_some_and(|l| l.node_labels.len() == 1));
 }
 
 #[test]
-fn what_the_operator_names_is_copied_and_nothing_else() {
+fn only_configured_labels_are_copied() {
     let only = LocatorLabels::Only(BTreeSet::from([Name::from("colour")]));
     let mut world = settled(only, on());
     let labels = |world: &World| world.locators().get(&key("a")).map(|l| l.node_labels.clone());
@@ -193,12 +193,12 @@ fn what_the_operator_names_is_copied_and_nothing_else() {
 
     let mut world = settled(LocatorLabels::All, on());
     assert_eq!(labels(&world), Some(RED.into_iter().collect()));
-    let repainted = [(well_known::ZONE, "a"), ("rack", "r1"), ("colour", "blue")];
-    assert_eq!(touched(&mut world, Change::put(node("n1", &repainted))), ["a", "b"]);
+    let recoloured = [(well_known::ZONE, "a"), ("rack", "r1"), ("colour", "blue")];
+    assert_eq!(touched(&mut world, Change::put(node("n1", &recoloured))), ["a", "b"]);
 }
 
 #[test]
-fn with_the_gate_off_no_locator_is_affected_or_planned() {
+fn with_the_feature_gate_off_no_locator_is_affected_or_planned() {
     let mut world = settled(LocatorLabels::All, Gates::default());
     assert_eq!(world.locator_keys(), None);
     let foreign = Locator {
@@ -218,6 +218,9 @@ fn with_the_gate_off_no_locator_is_affected_or_planned() {
         assert_eq!(touched(&mut world, change), [""; 0]);
     }
     assert_eq!(world.plan_locator(&key("new")), LocatorPlan::Keep);
-    assert!(world.locators().get(&key("c")).is_some(), "it is read all the same");
+    assert!(
+        world.locators().get(&key("c")).is_some(),
+        "PodLocators of other writers are still read"
+    );
     assert_eq!(touched(&mut world, Change::Gone(ObjectRef::Locator(key("c")))), [""; 0]);
 }

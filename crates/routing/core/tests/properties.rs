@@ -94,7 +94,7 @@ prop_compose! {
             name: Name::from("web"), protocol: Protocol::Tcp, port: 80, target, node_port: 0,
             app_protocol: None,
         }];
-        service.cluster_ips = ClusterIps::Addresses(vec!["10.96.0.1".parse().expect("an address")]);
+        service.cluster_ips = ClusterIps::Addresses(vec!["10.96.0.1".parse().expect("a valid address")]);
         service.ip_families = if dual { vec![Family::Ipv4, Family::Ipv6] } else { vec![Family::Ipv4] };
         if local == 1 {
             service.internal_traffic_policy = TrafficPolicy::Local;
@@ -136,7 +136,7 @@ prop_compose! {
             (well_known::HOSTNAME, &name), (well_known::ZONE, zone), (well_known::REGION, region),
             ("rack", rack), (well_known::CONTROL_PLANE, role),
         ]);
-        let addresses = vec![address.parse().expect("an address")];
+        let addresses = vec![address.parse().expect("a valid address")];
         Node { labels, ready, cpu_milli: cpu, addresses, deleting, ..Node::new(name) }
     }
 }
@@ -155,8 +155,8 @@ prop_compose! {
         let mut pod = Pod::new(PodKey::new("default", format!("p{i}")));
         pod.uid = Name::from(format!("uid-p{i}"));
         pod.labels = [("app", app)].into_iter().collect();
-        let mut ips: Vec<IpAddr> = vec![format!("10.0.0.{i}").parse().expect("an address")];
-        ips.extend(v6.then(|| format!("fd00::{i}").parse::<IpAddr>().expect("an address")));
+        let mut ips: Vec<IpAddr> = vec![format!("10.0.0.{i}").parse().expect("a valid address")];
+        ips.extend(v6.then(|| format!("fd00::{i}").parse::<IpAddr>().expect("a valid address")));
         pod.ips = ips.into_iter().collect();
         pod.node = Some(Name::from(format!("n{node}")));
         if port != 0 {
@@ -194,7 +194,7 @@ prop_compose! {
             node: node.map(|i| Name::from(format!("n{i}"))),
             zone: zone.map(Name::from),
             hints: Some(Arc::new(Hints { zones: names(zones), nodes: names(nodes) })),
-            ..Endpoint::at(format!("10.1.0.{i}").parse().expect("an address"))
+            ..Endpoint::at(format!("10.1.0.{i}").parse().expect("a valid address"))
         }
     }
 }
@@ -242,7 +242,7 @@ prop_compose! {
         Locator {
             key: pod_key(i),
             owner: owned.then(|| Name::from(format!("uid-p{i}"))),
-            ips: ip.map(|i| format!("10.0.0.{i}").parse().expect("an address")).into_iter().collect(),
+            ips: ip.map(|i| format!("10.0.0.{i}").parse().expect("a valid address")).into_iter().collect(),
             node: node.map(|i| Name::from(format!("n{i}"))),
             node_labels: labels(&[("rack", rack)]),
         }
@@ -299,7 +299,7 @@ fn listed() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn story() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 0..30)
 }
 
@@ -347,9 +347,9 @@ impl Cluster {
         }
     }
 
-    fn live(story: Vec<Step>) -> Self {
+    fn run(steps: Vec<Step>) -> Self {
         let mut cluster = Self::new();
-        for step in story {
+        for step in steps {
             match step {
                 Step::Change(change) => cluster.change(change),
                 Step::Converge => cluster.converge(),
@@ -390,7 +390,7 @@ impl Cluster {
         }
         let touched = self.world.apply(change);
         self.place = place_of(&self.world, self.place.clone());
-        self.take_note(touched);
+        self.record_affected(touched);
     }
 
     fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<ObjectRef>) {
@@ -413,11 +413,13 @@ impl Cluster {
             Kind::Locator => {
                 self.locators.retain(|key, _| listed.contains(&ObjectRef::Locator(key.clone())));
             }
-            Kind::ServiceCidr | Kind::Slice => unreachable!("not in these stories"),
+            Kind::ServiceCidr | Kind::Slice => {
+                unreachable!("the random steps contain no lists of this kind")
+            }
         }
     }
 
-    fn take_note(&mut self, touched: Affected) {
+    fn record_affected(&mut self, touched: Affected) {
         self.table.refresh(&self.world, &touched);
         self.dirty.extend(touched.plan);
         self.dirty_locators.extend(touched.locators);
@@ -437,13 +439,13 @@ impl Cluster {
             let Some(plan) = self.world.plan(&key, now()) else { continue };
             self.states.insert(key.clone(), plan.state.clone());
             let touched = apply_plan(&mut self.world, &key, plan);
-            self.take_note(touched);
+            self.record_affected(touched);
         }
-        panic!("the controller does not come to rest");
+        panic!("the controller still plans writes after 100 rounds");
     }
 
     /// A new world with the same objects, applied in another order.
-    fn told_anew(&self) -> World {
+    fn rebuild(&self) -> World {
         let mut world = World::new(self.world.settings().clone());
         let keys: Vec<ServiceKey> = (0..2).map(service_key).collect();
         let ours = keys.iter().flat_map(|key| self.world.slices(key)).map(Arc::as_ref);
@@ -466,28 +468,28 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn incremental_equals_from_scratch(story in story()) {
-        let mut cluster = Cluster::live(story);
-        prop_assert!(cluster.world == cluster.told_anew(), "the world depends on its history");
+    fn incremental_equals_from_scratch(steps in steps()) {
+        let mut cluster = Cluster::run(steps);
+        prop_assert!(cluster.world == cluster.rebuild(), "the world differs from one built from scratch");
         let scratch = RouteTable::build(&cluster.world, cluster.place.clone());
         prop_assert_eq!(&cluster.table, &scratch);
         // The controller has planned all affected objects. No object needs another write.
         cluster.converge();
         for key in (0..2).map(service_key) {
             let plan = cluster.world.plan(&key, now());
-            prop_assert!(plan.is_none_or(|plan| plan.is_noop()), "{} was not touched", key);
+            prop_assert!(plan.is_none_or(|plan| plan.is_noop()), "the controller missed a write for {}", key);
         }
         for key in (0..6).map(pod_key) {
             let plan = cluster.world.plan_locator(&key);
-            prop_assert_eq!(plan, LocatorPlan::Keep, "PodLocator {} was not touched", key);
+            prop_assert_eq!(plan, LocatorPlan::Keep, "the controller missed a write for PodLocator {}", key);
             let (there, pod) = (cluster.world.locators().get(&key), cluster.pods.get(&key));
             prop_assert_eq!(there.is_some(), pod.is_some());
         }
     }
 
     #[test]
-    fn every_node_has_an_endpoint_unless_the_intent_is_hard(story in story()) {
-        let cluster = Cluster::live(story);
+    fn a_route_has_endpoints_unless_the_intent_is_hard(steps in steps()) {
+        let cluster = Cluster::run(steps);
         for (key, route) in cluster.table.iter() {
             let slices: Vec<&Slice> = cluster.world.slices(&key.port.service).map(Arc::as_ref).collect();
             let port = (&key.port.port, key.port.protocol);
@@ -505,7 +507,7 @@ proptest! {
     }
 
     #[test]
-    fn an_unready_endpoint_changes_nothing(
+    fn an_unready_endpoint_does_not_change_the_choice(
         slices in prop::collection::vec(foreign_slice(), 1..4),
         mut extra in endpoint(),
         at in any::<prop::sample::Index>(),
@@ -544,20 +546,20 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_carried_out_leaves_nothing_to_plan(story in story()) {
-        let mut cluster = Cluster::live(story);
+    fn applying_a_plan_leaves_nothing_to_plan(steps in steps()) {
+        let mut cluster = Cluster::run(steps);
         for key in (0..2).map(service_key) {
             let Some(plan) = cluster.world.plan(&key, now()) else { continue };
             let events = plan.events.len();
             apply_plan(&mut cluster.world, &key, plan);
-            let again = cluster.world.plan(&key, now()).expect("the Service is still there");
+            let again = cluster.world.plan(&key, now()).expect("the Service still exists");
             prop_assert!(again.is_noop(), "create {:?} update {:?} delete {:?}", again.create, again.update, again.delete);
             prop_assert!(again.events.is_empty(), "{events} events, then {:?}", again.events);
         }
     }
 
     #[test]
-    fn no_slice_is_too_large_and_none_is_touched_without_need(
+    fn slices_are_small_enough_and_writes_are_minimal(
         before in prop::collection::vec((0..40_u8, any::<bool>()), 0..40),
         after in prop::collection::vec((0..40_u8, any::<bool>()), 0..40),
         max in 1..8_usize,
@@ -590,14 +592,14 @@ fn check_packing(
     world.apply(Change::put(service));
     let pod = |(i, ready): (&u8, &bool)| {
         let mut pod = Pod::new(PodKey::new("default", format!("p{i:02}")));
-        pod.ips = [format!("10.0.0.{i}").parse().expect("an address")].into_iter().collect();
+        pod.ips = [format!("10.0.0.{i}").parse().expect("a valid address")].into_iter().collect();
         pod.labels = [("app", "x")].into_iter().collect();
         pod.node = Some(Name::from("n0"));
         pod.ready = *ready;
         Change::put(pod)
     };
     world.apply_all(before.iter().map(pod));
-    let plan = world.plan(&key, now()).expect("a Service");
+    let plan = world.plan(&key, now()).expect("the Service exists");
     apply_plan(&mut world, &key, plan);
     let gone = before.keys().filter(|i| !after.contains_key(i));
     world.apply_all(
@@ -605,8 +607,11 @@ fn check_packing(
     );
     world.apply_all(after.iter().map(pod));
 
-    let number =
-        |e: &Endpoint| e.target.as_ref().expect("a Pod").name[1..].parse::<u8>().expect("a number");
+    let number = |e: &Endpoint| {
+        e.target.as_ref().expect("the target is a Pod").name[1..]
+            .parse::<u8>()
+            .expect("the name ends in a number")
+    };
     let (mut must, mut emptied, mut room, mut spare) = (0, 0, 0, Vec::new());
     for slice in world.slices(&key).filter(|slice| !slice.endpoints.is_empty()) {
         let kept = slice.endpoints.iter().filter(|e| after.contains_key(&number(e))).count();
@@ -625,7 +630,7 @@ fn check_packing(
     let creates = rest / max + usize::from(remainder > 0 && !fits);
     let recycled = creates.min(emptied);
 
-    let plan = world.plan(&key, now()).expect("a Service");
+    let plan = world.plan(&key, now()).expect("the Service exists");
     let all = plan.create.iter().chain(&plan.update).chain(plan.unchanged.iter().map(Arc::as_ref));
     for slice in all {
         prop_assert!(slice.endpoints.len() <= max);

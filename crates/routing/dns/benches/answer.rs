@@ -1,6 +1,6 @@
-//! What a question costs: read, locate, answer, write. No sockets.
+//! The time for one DNS query without sockets: parse, locate the client, answer, encode.
 //!
-//! `cargo bench -p nearhop-dns --bench answer`; figures in docs/benchmarks.md.
+//! `cargo bench -p nearhop-dns --bench answer`; results in docs/benchmarks.md.
 
 mod cluster;
 
@@ -19,22 +19,22 @@ use nearhop_dns::options::Options;
 use nearhop_dns::wire::{ReplyWriter, Transport};
 use nearhop_runtime::metrics::Metrics;
 
-/// Questions that are asked in turn, so that not every one is about the same Service.
-const QUESTIONS: usize = 1000;
+/// Number of different queries, so that successive queries are for different Services.
+const QUERIES: usize = 1000;
 
-/// What the operator chose.
+/// The configuration of the server.
 fn options() -> Options {
-    let mut config = Config::new(Zone::parse("cluster.local").expect("a name"));
+    let mut config = Config::new(Zone::parse("cluster.local").expect("a valid name"));
     config.pods = PodMode::Insecure;
     Options::new(config)
 }
 
-/// The name of a Service: even ones have a cluster IP, odd ones are headless.
+/// The name of a Service. Even numbers have a cluster IP, odd numbers are headless.
 fn service_name(number: usize) -> String {
     format!("service-{number}.default.svc.cluster.local.")
 }
 
-/// The address of a Pod, from which questions come.
+/// The address of a Pod, the source of queries.
 fn client(fixture: &Fixture, number: usize) -> IpAddr {
     match &fixture.pods[number % fixture.pods.len()].ips {
         Addresses::One(address) => *address,
@@ -42,7 +42,7 @@ fn client(fixture: &Fixture, number: usize) -> IpAddr {
     }
 }
 
-/// A question as a packet.
+/// An encoded query.
 fn packet(name: &str, type_number: u16) -> Vec<u8> {
     let mut packet = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
     for label in name.trim_end_matches('.').split('.') {
@@ -52,7 +52,7 @@ fn packet(name: &str, type_number: u16) -> Vec<u8> {
     packet.push(0);
     packet.extend(type_number.to_be_bytes());
     packet.extend([0, 1]);
-    // OPT: 1232 octets.
+    // An OPT record with a UDP size of 1232 octets.
     packet.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
     packet
 }
@@ -71,17 +71,17 @@ fn answer(criterion: &mut Criterion) {
             2 => "www.example.com.default.svc.cluster.local.".to_owned(),
             odd => service_name(number * 2 % SERVICES + odd),
         };
-        let packets: Vec<_> = (0..QUESTIONS)
+        let packets: Vec<_> = (0..QUERIES)
             .map(|number| (packet(&name(number * 37), type_number), client(&fixture, number * 97)))
             .collect();
         let mut next = 0;
         criterion.bench_function(what, |bencher| {
             bencher.iter(|| {
-                next = (next + 1) % QUESTIONS;
+                next = (next + 1) % QUERIES;
                 let (bytes, source) = &packets[next];
                 let (source, transport, seed) = (*source, Transport::Udp, next as u64);
-                let asked = Packet { bytes, source, transport, now, seed };
-                let handled = answerer.handle(&state, asked, &mut out, &mut tally);
+                let query = Packet { bytes, source, transport, now, seed };
+                let handled = answerer.handle(&state, query, &mut out, &mut tally);
                 assert!(matches!(handled, Handled::Reply));
                 black_box(out.bytes().len())
             });

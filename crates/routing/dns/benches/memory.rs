@@ -1,7 +1,6 @@
-//! What 50,000 PodLocators cost in memory, counted at the allocator, and everything else beside
-//! them.
+//! The memory of 50,000 PodLocators, and of all other objects, counted at the allocator.
 //!
-//! `cargo bench -p nearhop-dns --bench memory`; figures in docs/benchmarks.md.
+//! `cargo bench -p nearhop-dns --bench memory`; results in docs/benchmarks.md.
 #![allow(unsafe_code, reason = "a global allocator, here one that counts, is an unsafe trait")]
 
 mod cluster;
@@ -16,17 +15,17 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is handed to the system allocator unchanged; only sizes are added up.
+// SAFETY: every call goes to the system allocator unchanged; this type only adds up sizes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps GlobalAlloc's contract.
+        // SAFETY: the caller fulfils the contract of GlobalAlloc.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps GlobalAlloc's contract.
+        // SAFETY: the caller fulfils the contract of GlobalAlloc.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -34,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Octets that are allocated now.
+/// The number of allocated octets.
 fn live() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
@@ -44,7 +43,7 @@ fn main() {
     let (mut state, fixture) = build();
     drop(fixture);
     let world = live();
-    let fixture = Fixture::parse(&text()).expect("it was read before");
+    let fixture = Fixture::parse(&text()).expect("build() parses the same text");
     let changes = locators(&fixture);
     drop(fixture);
     state.apply(changes, 1_700_000_000);

@@ -420,7 +420,7 @@ mod tests {
         let handled = answerer.servfail_on_panic(packet, &mut out, &mut tally);
         assert!(matches!(handled, Handled::Reply));
         assert_eq!(out.bytes()[..4], [0x12, 0x34, 0x81, 2], "SERVFAIL");
-        assert_eq!(out.bytes()[12..], bytes[12..], "to this question");
+        assert_eq!(out.bytes()[12..], bytes[12..], "the reply contains the question");
         tally.flush();
         assert!(metrics.encode().contains("coredns_panics_total 1\n"));
     }

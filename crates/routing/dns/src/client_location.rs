@@ -127,7 +127,11 @@ mod tests {
     #[test]
     fn options_of_a_trusted_forwarder_locate_the_client() {
         let forwarder = "10.244.1.53";
-        assert_eq!(node_of(&find(forwarder, b"", None)), Some("anna"), "its own location");
+        assert_eq!(
+            node_of(&find(forwarder, b"", None)),
+            Some("anna"),
+            "without options, the location of the forwarder"
+        );
         for option in
             [&[10, 244, 2, 9][..], b"10.244.2.9", b"bert", b"192.168.0.2", b"::ffff:10.244.2.9"]
         {
@@ -140,7 +144,11 @@ mod tests {
         assert!(by_subnet.subnet.is_some());
         assert_eq!(node_of(&find(forwarder, b"", Some("10.244.2.7/32"))), Some("bert"));
         assert_eq!(node_of(&find(forwarder, b"", Some("0.0.0.0/0"))), None);
-        assert_eq!(node_of(&find(forwarder, b"", Some("10.244.0.0/16"))), None, "two nodes");
+        assert_eq!(
+            node_of(&find(forwarder, b"", Some("10.244.0.0/16"))),
+            None,
+            "the subnet has two nodes"
+        );
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn check_staleness(statuses: &[Status], max: Duration, now: Instant) -> Result<(
     }
     let stale = statuses.iter().filter_map(|status| {
         let age = now.saturating_duration_since(status.last_contact?);
-        let why = status.error.as_deref().unwrap_or("the watch is silent");
+        let why = status.error.as_deref().unwrap_or("the watch receives no data");
         let (kind, seconds) = (status.resource, age.as_secs());
         (age > max).then(|| {
             format!("kubernetes: no {kind} event for {seconds} s ({why}); answers are stale")
@@ -110,7 +110,7 @@ mod tests {
         let statuses = [status("services", 30), status("nodes", 400)];
         let five = Duration::from_secs(300);
         assert_eq!(check_staleness(&statuses[..1], five, now), Ok(()));
-        assert_eq!(check_staleness(&statuses, Duration::ZERO, now), Ok(()), "as CoreDNS does");
+        assert_eq!(check_staleness(&statuses, Duration::ZERO, now), Ok(()), "0 disables the check");
         assert_eq!(
             check_staleness(&statuses, five, now),
             Err("kubernetes: no nodes event for 400 s (connection refused); answers are stale"

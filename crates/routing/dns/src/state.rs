@@ -1,4 +1,4 @@
-//! What the server knows about the cluster: one writer, many readers.
+//! The state of the cluster in the server: one writer, many readers.
 //!
 //! Readers lock it for a batch of packets, the writer for a batch of changes. So the next answer
 //! shows a change, and answers for cluster names are never cached.
@@ -9,7 +9,7 @@ use nearhop_core::answer::{Index, Synced};
 use nearhop_core::world::Settings;
 use nearhop_core::{Change, Object, ObjectRef, World};
 
-/// What the server knows about the cluster.
+/// The state of the cluster in the server.
 #[derive(Clone, Debug)]
 pub struct State {
     /// All objects.

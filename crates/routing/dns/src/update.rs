@@ -43,7 +43,7 @@ impl StateUpdater {
             match event {
                 Event::Changed(Changed { change, problems, .. }) => {
                     for problem in problems {
-                        tracing::warn!(%problem, "object has a problem");
+                        tracing::warn!(%problem, "invalid object");
                     }
                     changes.extend(change);
                 }

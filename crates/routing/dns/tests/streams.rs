@@ -1,5 +1,5 @@
-//! TCP connections with more than one query: their limits, and that clients can always tell replies
-//! apart.
+//! TCP connections with more than one query: their limits, and that clients can always separate
+//! replies.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_optional_kinds_say_what_to_do() {
+    fn errors_of_optional_kinds_describe_the_fix() {
         let describe = |kind, code| (tolerated(kind).unwrap().describe)("no", code);
         assert!(describe(Kind::Locator, 404).contains("nearhop manifests | kubectl apply"));
         assert!(describe(Kind::ServiceCidr, 404).contains("Kubernetes 1.33"));

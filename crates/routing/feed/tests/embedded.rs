@@ -1,4 +1,4 @@
-//! Against the embedded API: lists of both sorts, resuming, relisting, and a server that fails.
+//! The feed with the embedded API server: both kinds of lists, resumed watches, relists and faults.
 
 mod support;
 
@@ -15,14 +15,14 @@ fn paged(lists: Lists, page_size: u32) -> Options {
 }
 
 #[tokio::test]
-async fn both_sorts_of_list_give_the_same() {
+async fn streaming_and_paged_lists_give_the_same_objects() {
     let cluster = Cluster::start().await;
     let wanted = names("pod", 10);
     cluster.create_pods(wanted.clone()).await;
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, paged(lists, 3));
         seen.until_pods(&wanted).await;
-        assert_eq!(seen.lists, [None], "{lists:?}: nothing can have been missed");
+        assert_eq!(seen.lists, [None], "{lists:?}: the first list contains no names");
         assert_eq!(seen.problems, [""; 0]);
         seen.until_status(|status| status.watches == 1).await;
         assert_eq!(seen.feed.status()[0].lists, 1);
@@ -31,7 +31,7 @@ async fn both_sorts_of_list_give_the_same() {
 }
 
 #[tokio::test]
-async fn an_empty_list_is_a_list() {
+async fn an_empty_list_is_reported() {
     let cluster = Cluster::start().await;
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, pods(lists));
@@ -65,7 +65,7 @@ async fn all_kinds_are_watched_at_once() {
     }
     listed.sort();
     assert_eq!(listed, kinds);
-    assert!(changed > 3, "namespaces and a Service are there from the beginning: {changed}");
+    assert!(changed > 3, "a new server has namespaces and a Service: {changed}");
     assert_eq!(feed.status().len(), 5);
     drop(feed);
     while events.recv().await.is_some() {}
@@ -88,7 +88,7 @@ async fn changes_follow_the_list() {
 }
 
 #[tokio::test]
-async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
+async fn dropped_watches_are_resumed_without_a_list_or_lost_events() {
     let cluster = Cluster::start().await;
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, pods(lists));
@@ -106,9 +106,9 @@ async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
     }
 }
 
-/// A deletion that was missed shows in the next list.
+/// The feed finds a missed deletion by the next list.
 #[tokio::test]
-async fn what_the_server_forgot_is_listed_again() {
+async fn the_feed_relists_after_compaction() {
     for lists in [Lists::Streaming, Lists::Paged] {
         let cluster = Cluster::start().await;
         cluster.create_pods(names("pod", 5)).await;
@@ -124,14 +124,14 @@ async fn what_the_server_forgot_is_listed_again() {
         seen.until("a second list", |seen| seen.lists.len() == 2).await;
         assert_eq!(seen.lists[1], Some(names("pod", 4)), "{lists:?}");
         assert_eq!(seen.pods, names("pod", 4));
-        assert_eq!(seen.gone, [""; 0], "{lists:?}: only the list shows it");
+        assert_eq!(seen.gone, [""; 0], "{lists:?}: there is no event for the deletion");
         cluster.create_pod("pod-4").await;
         seen.until_pods(&names("pod", 5)).await;
     }
 }
 
 #[tokio::test]
-async fn a_restarted_server_is_found_again() {
+async fn the_feed_reconnects_after_a_server_restart() {
     let cluster = Cluster::start().await;
     cluster.create_pod("pod-0").await;
     let mut seen = Listener::start(&cluster.client, pods(Lists::Streaming));
@@ -143,7 +143,7 @@ async fn a_restarted_server_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_often_fails_is_followed_all_the_same() {
+async fn the_feed_works_despite_frequent_server_errors() {
     for lists in [Lists::Streaming, Lists::Paged] {
         let cluster = Cluster::start().await;
         cluster.create_pods(names("pod", 10)).await;
@@ -162,7 +162,7 @@ async fn a_server_that_often_fails_is_followed_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_may_not_watch_is_told_what_to_grant() {
+async fn a_rejected_token_is_reported() {
     let cluster = Cluster::start().await;
     let mut config = kube::Config::new(cluster.server.url().parse().unwrap());
     config.accept_invalid_certs = true;
@@ -175,15 +175,15 @@ async fn who_may_not_watch_is_told_what_to_grant() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_write_reads_like_an_event() {
+async fn a_read_object_decodes_like_an_event() {
     let cluster = Cluster::start().await;
     cluster.create_pod("pod-0").await;
     let path = "/api/v1/namespaces/default/pods/pod-0";
-    let answer = cluster.ask(http::Request::get(path), &json!({})).await.unwrap();
-    let written = nearhop_api::decode_object(Kind::Pod, answer.as_bytes());
+    let reply = cluster.ask(http::Request::get(path), &json!({})).await.unwrap();
+    let decoded = nearhop_api::decode_object(Kind::Pod, reply.as_bytes());
     let options = pods(Lists::Streaming);
     let (_feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
-    assert_eq!(events.recv().await.unwrap()[0], nearhop_feed::Event::Changed(written));
+    assert_eq!(events.recv().await.unwrap()[0], nearhop_feed::Event::Changed(decoded));
 }
 
 fn locators() -> Options {
@@ -191,12 +191,12 @@ fn locators() -> Options {
     Options { watches, ..pods(Lists::Streaming) }
 }
 
-/// Waits for the next list: its version, and how many objects it names.
+/// Waits for the next list and returns its version and the number of names in it.
 async fn next_list(
     events: &mut tokio::sync::mpsc::Receiver<Vec<nearhop_feed::Event>>,
 ) -> (String, Option<usize>) {
     loop {
-        for event in events.recv().await.expect("the feed goes on") {
+        for event in events.recv().await.expect("the feed runs") {
             if let nearhop_feed::Event::Listed { version, objects, .. } = event {
                 return (version.as_str().to_owned(), objects.map(|objects| objects.len()));
             }
@@ -205,7 +205,7 @@ async fn next_list(
 }
 
 #[tokio::test]
-async fn an_undefined_kind_is_empty_until_it_is_defined() {
+async fn a_kind_without_crd_is_an_empty_list_until_the_crd_exists() {
     let cluster = Cluster::start().await;
     let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), locators());
     assert_eq!(
@@ -223,7 +223,7 @@ async fn an_undefined_kind_is_empty_until_it_is_defined() {
 
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let definition = nearhop_api::locator::definition();
-    cluster.ask(http::Request::post(definitions), &definition).await.expect("it is taken");
+    cluster.ask(http::Request::post(definitions), &definition).await.expect("the CRD is created");
     let (version, named) = next_list(&mut events).await;
     assert!(!version.is_empty() && named.is_none(), "{version:?} {named:?}");
 
@@ -231,32 +231,36 @@ async fn an_undefined_kind_is_empty_until_it_is_defined() {
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "p"},
     });
     let path = "/apis/nearhop.dev/v1alpha1/namespaces/default/podlocators";
-    cluster.ask(http::Request::post(path), &locator).await.expect("it is defined");
-    let batch = events.recv().await.expect("the feed goes on");
+    cluster.ask(http::Request::post(path), &locator).await.expect("the PodLocator is created");
+    let batch = events.recv().await.expect("the feed runs");
     assert!(matches!(&batch[..], [nearhop_feed::Event::Changed(_)]), "{batch:?}");
 
     let path = format!("{definitions}/podlocators.nearhop.dev");
-    cluster.ask(http::Request::delete(path), &json!({})).await.expect("it goes");
+    cluster.ask(http::Request::delete(path), &json!({})).await.expect("the CRD is deleted");
     cluster.fault(json!({"dropWatches": true})).await;
-    assert_eq!(next_list(&mut events).await, (String::new(), Some(0)), "what was there is gone");
+    assert_eq!(
+        next_list(&mut events).await,
+        (String::new(), Some(0)),
+        "the objects of the deleted CRD are removed"
+    );
 }
 
-/// A server that does not grant what older versions did not need.
+/// The API server denies access to ServiceCIDRs, because RBAC rules for an older version lack them.
 #[tokio::test]
-async fn service_cidrs_are_done_without_until_the_server_shows_them() {
+async fn forbidden_service_cidrs_are_skipped_until_access_is_granted() {
     let cluster = Cluster::start().await;
     let path = "/apis/networking.k8s.io/v1/servicecidrs";
     let object = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
         "metadata": {"name": "more"}, "spec": {"cidrs": ["10.112.0.0/16"]},
     });
-    cluster.ask(http::Request::post(path), &object).await.expect("it is taken");
+    cluster.ask(http::Request::post(path), &object).await.expect("the ServiceCIDR is created");
     let answers = json!([{"code": 403, "share": 1.0}]);
     cluster.fault(json!({"answers": answers, "path": "servicecidrs", "watches": true})).await;
     let watches = [(Kind::ServiceCidr, Default::default())].into();
     let options = Options { watches, ..pods(Lists::Streaming) };
     let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
-    let batch = events.recv().await.expect("the feed goes on");
+    let batch = events.recv().await.expect("the feed runs");
     assert!(matches!(&batch[..], [nearhop_feed::Event::Listed { objects: None, .. }]), "{batch:?}");
     let reported = |status: &nearhop_feed::Status| {
         status.error.as_ref().is_some_and(|error| error.contains("ServiceCIDRs are not used"))
@@ -265,7 +269,7 @@ async fn service_cidrs_are_done_without_until_the_server_shows_them() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     cluster.fault(json!({})).await;
-    let batch = events.recv().await.expect("the feed goes on");
+    let batch = events.recv().await.expect("the feed runs");
     let nearhop_feed::Event::Changed(changed) = &batch[0] else { panic!("{batch:?}") };
     let Some(nearhop_core::Change::Put(Object::ServiceCidr(found))) = &changed.change else {
         panic!("{changed:?}")

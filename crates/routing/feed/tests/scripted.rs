@@ -1,4 +1,4 @@
-//! Against servers that fall silent, refuse, forget and talk nonsense.
+//! The feed with API servers that stop sending, refuse requests, lose state or send invalid data.
 
 mod support;
 
@@ -8,7 +8,7 @@ use nearhop_feed::{Lists, Options};
 use support::scripted::{Answer, Scripted, end, line, page, pod, refusal, status};
 use support::{Listener, names, pods};
 
-fn impatient(lists: Lists) -> Options {
+fn with_short_timeouts(lists: Lists) -> Options {
     let short = Duration::from_millis(150);
     let mut options = pods(lists);
     options.watch.stall = short;
@@ -33,7 +33,7 @@ async fn a_silent_watch_is_resumed_without_a_list() {
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until_pods(&names("pod", 2)).await;
     seen.until_status(|status| status.stalls >= 2 && status.watches >= 3).await;
     assert_eq!(seen.feed.status()[0].lists, 1);
@@ -43,7 +43,7 @@ async fn a_silent_watch_is_resumed_without_a_list() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
+async fn the_feed_uses_pages_if_streaming_lists_are_refused() {
     let server = Scripted::start(|_, path| match path {
         path if path.contains("sendInitialEvents") => refusal(422, "Invalid"),
         path if path.contains("continue=more") => page(7, "", &[pod("pod-2", 3)]),
@@ -54,30 +54,30 @@ async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
         _ => Answer::Nothing,
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until("a second list", |seen| seen.lists.len() == 2).await;
     assert_eq!(seen.lists, [None, Some(names("pod", 3))]);
     let streaming = server.requests().iter().filter(|p| p.contains("sendInitialEvents")).count();
-    assert_eq!(streaming, 1, "refused once, and not asked for again");
+    assert_eq!(streaming, 1, "after the refusal the feed requests no streaming list");
 }
 
 #[tokio::test]
-async fn a_server_that_ignores_streaming_lists_is_asked_for_pages() {
+async fn the_feed_uses_pages_if_streaming_lists_are_ignored() {
     let server = Scripted::start(|_, path| match path {
         path if path.contains("sendInitialEvents") => Answer::Quiet(added(&["pod-0", "gone"])),
         path if is_list(path) => page(7, "", &[pod("pod-0", 1)]),
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until("a list", |seen| seen.lists.len() == 1).await;
     let named = Some(names("pod", 1));
-    assert_eq!(seen.lists, [named], "objects had arrived before, so the list names what exists");
+    assert_eq!(seen.lists, [named], "objects arrived before, so the list contains all names");
     assert_eq!(seen.pods, names("pod", 1));
 }
 
 #[tokio::test]
-async fn an_expired_token_makes_it_read_everything_at_once() {
+async fn an_expired_continue_token_restarts_the_list_without_pages() {
     let server = Scripted::start(|number, path| match path {
         path if path.contains("continue=more") => refusal(410, "Expired"),
         path if path.contains("limit=2") => page(7, "more", &[pod("gone", 1), pod("pod-1", 2)]),
@@ -88,7 +88,7 @@ async fn an_expired_token_makes_it_read_everything_at_once() {
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Paged));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Paged));
     seen.until("a list", |seen| seen.lists.len() == 1).await;
     assert_eq!(seen.pods, names("pod", 2));
     assert_eq!(seen.lists, [Some(names("pod", 2))]);
@@ -97,7 +97,7 @@ async fn an_expired_token_makes_it_read_everything_at_once() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_does_not_name_objects_deleted_while_it_arrives() {
+async fn a_streaming_list_omits_objects_deleted_during_the_list() {
     let server = Scripted::start(|number, _| match number {
         0 => Answer::Broken(added(&["pod-0"])),
         1 => Answer::Quiet(
@@ -106,14 +106,14 @@ async fn a_streaming_list_does_not_name_objects_deleted_while_it_arrives() {
         _ => Answer::Nothing,
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until("a list", |seen| seen.lists.len() == 1).await;
     assert_eq!(seen.lists, [Some(names("pod", 2))]);
     assert_eq!(seen.gone, ["gone"]);
 }
 
 #[tokio::test]
-async fn nonsense_costs_only_itself() {
+async fn invalid_data_is_reported_and_ignored() {
     let broken = r#"{"metadata":{"namespace":"default","name":"pod-9","resourceVersion":"8"},{"#;
     let twice = r#"{"metadata":{"namespace":"default","name":"x","name":"pod-1"}}"#;
     let server = Scripted::start(move |_, path| match path {
@@ -129,7 +129,7 @@ async fn nonsense_costs_only_itself() {
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Paged));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Paged));
     seen.until_pods(&names("pod", 4)).await;
     let about: Vec<&str> =
         seen.problems.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
@@ -146,7 +146,7 @@ async fn nonsense_costs_only_itself() {
 }
 
 #[tokio::test]
-async fn a_server_put_back_to_an_older_state_is_listed_again() {
+async fn the_feed_relists_after_the_version_decreases() {
     let server = Scripted::start(|number, _| match number {
         0 => Answer::Quiet(
             added(&["pod-0", "gone"])
@@ -156,55 +156,58 @@ async fn a_server_put_back_to_an_older_state_is_listed_again() {
         _ => Answer::Quiet(added(&["pod-0"]) + &end(20)),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until("a second list", |seen| seen.lists.len() == 2).await;
     assert_eq!(seen.pods, names("pod", 1));
 }
 
 #[tokio::test]
-async fn a_server_without_an_answer_is_asked_again() {
+async fn an_unanswered_list_is_retried() {
     let server = Scripted::start(|number, _| match number {
         0 => Answer::Nothing,
         _ => Answer::Quiet(added(&["pod-0"]) + &end(5)),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until_status(|status| status.error.is_some()).await;
     seen.until_pods(&names("pod", 1)).await;
     assert_eq!(seen.feed.status()[0].error, None);
-    assert!(server.requests()[1].contains("sendInitialEvents"), "silence is no refusal");
+    assert!(
+        server.requests()[1].contains("sendInitialEvents"),
+        "a timeout does not disable streaming lists"
+    );
 }
 
 #[tokio::test]
-async fn a_busy_server_is_left_alone_as_long_as_it_asks() {
+async fn the_feed_waits_for_retry_after() {
     let server = Scripted::start(|number, _| match number {
         0 => Answer::Whole(429, "Retry-After: 1\r\n", "Too many requests".to_owned()),
         _ => Answer::Quiet(added(&["pod-0"]) + &end(5)),
     })
     .await;
     let began = Instant::now();
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until_pods(&names("pod", 1)).await;
     assert!(began.elapsed() >= Duration::from_secs(1));
 }
 
 #[tokio::test]
-async fn who_does_not_receive_holds_the_server_back() {
+async fn a_slow_receiver_delays_the_list_without_errors() {
     let many: Vec<String> = (0..5000).map(|i| pod(&format!("pod-{i}"), i)).collect();
     let server = Scripted::start(move |_, path| match path {
         path if is_list(path) => page(7, "", &many),
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Paged));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Paged));
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(seen.feed.status()[0].lists, 0, "the list waits for its reader");
+    assert_eq!(seen.feed.status()[0].lists, 0, "the list is incomplete until the receiver reads");
     seen.until_pods(&names("pod", 5000)).await;
-    assert_eq!(seen.lists, [None], "waiting is not failing");
+    assert_eq!(seen.lists, [None], "the delay causes no second list");
 }
 
 #[tokio::test]
-async fn watches_that_are_often_refused_are_resumed() {
+async fn refused_and_broken_watches_are_resumed() {
     let server = Scripted::start(|number, path| match path {
         _ if number % 2 == 0 => refusal(500, "InternalError"),
         path if path.contains("sendInitialEvents") => Answer::Ended(added(&["pod-0"]) + &end(1)),
@@ -216,13 +219,13 @@ async fn watches_that_are_often_refused_are_resumed() {
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until_pods(&names("pod", 4)).await;
-    assert_eq!(seen.lists, [None], "no list but the first");
+    assert_eq!(seen.lists, [None], "there is no second list");
 }
 
 #[tokio::test]
-async fn a_line_that_was_cut_off_comes_again() {
+async fn a_truncated_line_is_received_again() {
     let whole = line("ADDED", &pod("pod-1", 6));
     let server = Scripted::start(move |number, path| match number {
         0 => Answer::Ended(added(&["pod-0"]) + &end(5)),
@@ -231,7 +234,7 @@ async fn a_line_that_was_cut_off_comes_again() {
         _ => Answer::Quiet(String::new()),
     })
     .await;
-    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    let mut seen = Listener::start(&server.client, with_short_timeouts(Lists::Streaming));
     seen.until_pods(&names("pod", 2)).await;
     assert_eq!(seen.problems, [""; 0]);
 }

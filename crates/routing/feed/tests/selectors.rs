@@ -1,4 +1,4 @@
-//! Against the embedded API: selectors as a proxy gives them, in lists and in watches.
+//! The feed with the embedded API server: the selectors of a proxy, in lists and in watches.
 
 mod support;
 
@@ -12,14 +12,14 @@ use support::Cluster;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, even on a busy machine.
+/// Longer than any wait in these tests, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const NODES: &str = "/api/v1/nodes";
 
-/// What the proxy of the node `n1` watches.
+/// The watches of the proxy on node `n1`.
 fn proxy(lists: Lists) -> Options {
     let some = |labels: Option<&str>, fields: Option<&str>| Selectors {
         labels: labels.map(str::to_owned),
@@ -37,11 +37,11 @@ fn proxy(lists: Lists) -> Options {
     }
 }
 
-/// A feed, and what it has said so far.
+/// A feed and its events so far.
 struct Seen {
     events: Receiver<Vec<Event>>,
-    /// Names of what is there, of all kinds.
-    there: BTreeSet<String>,
+    /// Names of the existing objects of all kinds.
+    names: BTreeSet<String>,
     listed: BTreeSet<Kind>,
     changes: Vec<Change>,
     _feed: Feed,
@@ -50,16 +50,16 @@ struct Seen {
 impl Seen {
     fn start(cluster: &Cluster, lists: Lists) -> Self {
         let (feed, events) = Feed::start(cluster.client.clone(), proxy(lists));
-        let (there, listed) = (BTreeSet::new(), BTreeSet::new());
-        Self { events, there, listed, changes: Vec::new(), _feed: feed }
+        let (names, listed) = (BTreeSet::new(), BTreeSet::new());
+        Self { events, names, listed, changes: Vec::new(), _feed: feed }
     }
 
     async fn until(&mut self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
-        while self.listed.len() < 3 || self.there != names {
+        while self.listed.len() < 3 || self.names != names {
             let batch = timeout(PATIENCE, self.events.recv()).await;
-            let batch = batch.unwrap_or_else(|_| panic!("{:?}, not {names:?}", self.there));
-            batch.expect("the feed goes on").into_iter().for_each(|event| self.take(event));
+            let batch = batch.unwrap_or_else(|_| panic!("{:?}, not {names:?}", self.names));
+            batch.expect("the feed runs").into_iter().for_each(|event| self.take(event));
         }
     }
 
@@ -68,18 +68,18 @@ impl Seen {
             Event::Listed { kind, .. } => _ = self.listed.insert(kind),
             Event::Changed(changed) => {
                 assert_eq!(changed.problems, []);
-                let change = changed.change.expect("nothing is wrong with it");
+                let change = changed.change.expect("the object is valid");
                 match &change {
                     Change::Put(Object::Service(service)) => {
-                        self.there.insert(format!("{}", service.key.name))
+                        self.names.insert(format!("{}", service.key.name))
                     }
-                    Change::Gone(ObjectRef::Service(key)) => self.there.remove(key.name.as_str()),
+                    Change::Gone(ObjectRef::Service(key)) => self.names.remove(key.name.as_str()),
                     Change::Put(Object::Slice(slice)) => {
-                        self.there.insert(format!("{}", slice.name))
+                        self.names.insert(format!("{}", slice.name))
                     }
-                    Change::Gone(ObjectRef::Slice(_, name)) => self.there.remove(name.as_str()),
-                    Change::Put(Object::Node(node)) => self.there.insert(format!("{}", node.name)),
-                    Change::Gone(ObjectRef::Node(name)) => self.there.remove(name.as_str()),
+                    Change::Gone(ObjectRef::Slice(_, name)) => self.names.remove(name.as_str()),
+                    Change::Put(Object::Node(node)) => self.names.insert(format!("{}", node.name)),
+                    Change::Gone(ObjectRef::Node(name)) => self.names.remove(name.as_str()),
                     other => panic!("{other:?}"),
                 };
                 self.changes.push(change);
@@ -89,7 +89,7 @@ impl Seen {
 }
 
 async fn create(cluster: &Cluster, path: &str, object: &Value) {
-    cluster.ask(http::Request::post(path), object).await.expect("it is created");
+    cluster.ask(http::Request::post(path), object).await.expect("the object is created");
 }
 
 async fn relabel(cluster: &Cluster, path: &str, label: &str, value: Value) {
@@ -98,10 +98,10 @@ async fn relabel(cluster: &Cluster, path: &str, label: &str, value: Value) {
 }
 
 async fn merge(cluster: &Cluster, path: &str, patch: &Value) {
-    let body = serde_json::to_vec(patch).expect("a value is text");
+    let body = serde_json::to_vec(patch).expect("the patch is JSON");
     let request = http::Request::patch(path).header("Content-Type", "application/merge-patch+json");
-    let request = request.body(body).expect("a request");
-    cluster.client.request_text(request).await.expect("it is changed");
+    let request = request.body(body).expect("the request is valid");
+    cluster.client.request_text(request).await.expect("the object is patched");
 }
 
 fn service(name: &str, labels: Value, cluster_ip: Option<&str>) -> Value {
@@ -136,15 +136,15 @@ async fn fill(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn a_proxy_is_told_of_what_concerns_it_and_nothing_else() {
+async fn a_proxy_receives_only_selected_objects() {
     for lists in [Lists::Streaming, Lists::Paged] {
         let cluster = Cluster::start().await;
         fill(&cluster).await;
         let mut seen = Seen::start(&cluster, lists);
-        // The first is the server's own Service.
+        // `kubernetes` is the Service of the API server.
         seen.until(&["kubernetes", "web", "web-1", "n1"]).await;
 
-        // What is created later is selected in the same way.
+        // Objects that are created later are selected in the same way.
         create(&cluster, SERVICES, &service("late-headless", json!({}), Some("None"))).await;
         create(&cluster, SLICES, &slice("late-headless-1", true)).await;
         create(&cluster, NODES, &json!({"metadata": {"name": "n10"}})).await;
@@ -152,7 +152,7 @@ async fn a_proxy_is_told_of_what_concerns_it_and_nothing_else() {
         create(&cluster, SLICES, &slice("late-1", false)).await;
         seen.until(&["kubernetes", "web", "web-1", "n1", "late", "late-1"]).await;
 
-        // A label takes an object out of the selection or into it; any value will do.
+        // An object with the label, with any value, is not selected; without the label it is.
         let label = "service.kubernetes.io/service-proxy-name";
         relabel(&cluster, &format!("{SERVICES}/web"), label, json!("")).await;
         relabel(&cluster, &format!("{SERVICES}/foreign"), label, Value::Null).await;
@@ -164,7 +164,7 @@ async fn a_proxy_is_told_of_what_concerns_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_proxy_sees_its_own_node_change() {
+async fn a_proxy_receives_changes_of_its_own_node_only() {
     let cluster = Cluster::start().await;
     fill(&cluster).await;
     let mut seen = Seen::start(&cluster, Lists::Streaming);

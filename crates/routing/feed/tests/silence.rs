@@ -1,5 +1,5 @@
-//! A network that loses packets without a word: what is lost is noticed, and what is only quiet is
-//! left alone. Real sockets in namespaces of their own.
+//! A network that drops packets without an error: the client detects a lost connection and keeps a
+//! connection without traffic. The sockets are in separate network namespaces.
 
 mod support;
 
@@ -22,17 +22,17 @@ use tokio::time::{sleep, timeout};
 const NEAR: &str = "10.99.0.1";
 const FAR: &str = "10.99.0.2";
 
-/// The goal; the machine's own slowness comes on top.
+/// Time limit for detecting a lost connection. `SLACK` allows for a slow machine.
 const GOAL: Duration = Duration::from_secs(30);
 const SLACK: Duration = Duration::from_secs(10);
 
-/// A server whose watches are quiet after their list, and that answers nothing else.
-struct Quiet {
+/// A server that sends nothing after the list of a watch, and does not answer other requests.
+struct IdleServer {
     address: SocketAddr,
     watches: Arc<AtomicUsize>,
 }
 
-impl Quiet {
+impl IdleServer {
     fn start(listener: std::net::TcpListener) -> Self {
         listener.set_nonblocking(true).expect("the sandbox works");
         let listener = TcpListener::from_std(listener).expect("the sandbox works");
@@ -78,7 +78,7 @@ async fn serve(mut stream: TcpStream, watches: Arc<AtomicUsize>) {
         );
         stream.write_all(answer.as_bytes()).await.expect("the sandbox works");
     }
-    let _until_the_client_goes = stream.read_u8().await;
+    let _until_the_client_disconnects = stream.read_u8().await;
 }
 
 fn watch_pods(client: &Client) -> Feed {
@@ -99,8 +99,8 @@ async fn until(what: &str, limit: Duration, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_connection_that_is_lost_without_a_word_is_noticed_and_a_quiet_one_is_kept() {
-    let name = "a_connection_that_is_lost_without_a_word_is_noticed_and_a_quiet_one_is_kept";
+fn a_lost_connection_is_detected_and_an_idle_one_is_kept() {
+    let name = "a_lost_connection_is_detected_and_an_idle_one_is_kept";
     sandbox::run(name, || {
         let (near, far) = (
             Namespace::current().expect("the sandbox works"),
@@ -133,21 +133,25 @@ fn a_connection_that_is_lost_without_a_word_is_noticed_and_a_quiet_one_is_kept()
             .enable_all()
             .build()
             .expect("the sandbox works");
-        runtime.block_on(lose(&far, here, there));
+        runtime.block_on(lose_connection(&far, here, there));
     });
 }
 
-async fn lose(far: &Namespace, here: std::net::TcpListener, there: std::net::TcpListener) {
+async fn lose_connection(
+    far: &Namespace,
+    here: std::net::TcpListener,
+    there: std::net::TcpListener,
+) {
     let directory = tempfile::tempdir().expect("the sandbox works");
-    let (lost, kept) = (Quiet::start(there), Quiet::start(here));
+    let (lost, kept) = (IdleServer::start(there), IdleServer::start(here));
     let client = lost.client(&directory).await;
     let feed = watch_pods(&client);
-    let quiet_feed = watch_pods(&kept.client(&directory).await);
+    let idle_feed = watch_pods(&kept.client(&directory).await);
     let write = tokio::spawn(async move {
         let request = http::Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec());
         client.request_text(request.expect("the sandbox works")).await
     });
-    for feed in [&feed, &quiet_feed] {
+    for feed in [&feed, &idle_feed] {
         until("the first list", 2 * GOAL, || feed.status()[0].lists == 1).await;
     }
     sleep(Duration::from_secs(1)).await;
@@ -157,13 +161,13 @@ async fn lose(far: &Namespace, here: std::net::TcpListener, there: std::net::Tcp
     until("the watch is lost", GOAL + SLACK, || feed.status()[0].error.is_some()).await;
     let answer = timeout((GOAL + SLACK).saturating_sub(began.elapsed()), write).await;
     answer
-        .expect("the write is lost")
+        .expect("the write fails in time")
         .expect("the sandbox works")
-        .expect_err("the request is unanswered");
+        .expect_err("the write has no reply");
 
-    // The other connection has been without traffic for as long.
-    assert_eq!(quiet_feed.status()[0].error, None);
-    assert_eq!(kept.watches.load(Ordering::Relaxed), 1, "a quiet watch is not begun anew");
+    // The other connection had no traffic for the same time.
+    assert_eq!(idle_feed.status()[0].error, None);
+    assert_eq!(kept.watches.load(Ordering::Relaxed), 1, "the client restarted an idle watch");
 
     link::set_up(far, "far0").expect("the sandbox works");
     until("the watch is resumed", 2 * GOAL, || lost.watches.load(Ordering::Relaxed) == 2).await;

@@ -48,7 +48,7 @@ const NETS: [Net; 2] = [
 ];
 
 fn ip(text: &str) -> IpAddr {
-    text.parse().expect("a test's address")
+    text.parse().expect("a valid test address")
 }
 
 fn endpoint(text: &str) -> EndpointKey {
@@ -62,8 +62,8 @@ enum To {
     Far,
     /// Not translated: there was no endpoint.
     Untranslated,
-    /// An address that never was an endpoint.
-    Stranger,
+    /// An address that was never an endpoint of the Service.
+    Unrelated,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ impl Net {
             To::Near => SocketAddr::new(ip(self.near), 5353),
             To::Far => SocketAddr::new(ip(self.far), 5353),
             To::Untranslated => destination,
-            To::Stranger => SocketAddr::new(ip(self.client), 9),
+            To::Unrelated => SocketAddr::new(ip(self.client), 9),
         };
         let original = Ends { source, destination };
         let reply = Ends { source: serves, destination: source };
@@ -127,7 +127,7 @@ impl Net {
         match to {
             To::Near => endpoint(self.near),
             To::Far => endpoint(self.far),
-            To::Untranslated | To::Stranger => panic!("{to:?} is no endpoint"),
+            To::Untranslated | To::Unrelated => panic!("{to:?} is not an endpoint"),
         }
     }
 }
@@ -179,7 +179,7 @@ const EVENTS: &[Event] = &[
             (To::Near, REMOVED, REMOVED),
             (To::Far, REMOVED, REMOVED),
             (To::Untranslated, Foreign, Foreign),
-            (To::Stranger, Foreign, Foreign),
+            (To::Unrelated, Foreign, Foreign),
         ],
     },
     Event {
@@ -198,9 +198,9 @@ const EVENTS: &[Event] = &[
         flows: &[(To::Far, Kept, DEMOTED), (To::Near, Kept, Kept)],
     },
     Event {
-        name: "hint change, and a stranger got the address of an endpoint",
+        name: "hint change, and the destination is not an endpoint of the Service",
         after: After::Serves { allowed: &[To::Near], demoted: &[To::Far], barred: &[] },
-        flows: &[(To::Stranger, GONE, GONE)],
+        flows: &[(To::Unrelated, GONE, GONE)],
     },
     Event {
         name: "Local without a local endpoint",
@@ -246,7 +246,7 @@ fn variants(net: &Net, flow: Flow) -> impl Iterator<Item = Flow> {
 }
 
 #[test]
-fn the_matrix_for_udp() {
+fn udp_flows_are_judged_by_the_matrix() {
     for net in &NETS {
         for event in EVENTS {
             for (rehome, pick) in [(Rehome::NewOnly, 0), (Rehome::Immediate, 1)] {
@@ -270,10 +270,10 @@ fn the_matrix_for_udp() {
 }
 
 #[test]
-fn tcp_is_never_touched() {
+fn tcp_flows_are_never_deleted() {
     for net in &NETS {
         for event in EVENTS {
-            // As if TCP frontends were in the view.
+            // The view contains TCP frontends; a real view has none.
             let view = net.view(&event.after, Rehome::Immediate, Protocol::Tcp);
             for kind in KINDS {
                 for (to, ..) in event.flows {
@@ -286,7 +286,7 @@ fn tcp_is_never_touched() {
 }
 
 #[test]
-fn sctp_goes_only_where_its_endpoint_is_gone() {
+fn sctp_flows_are_deleted_only_without_their_endpoint() {
     for net in &NETS {
         for event in EVENTS {
             let view = net.view(&event.after, Rehome::Immediate, Protocol::Sctp);
@@ -305,13 +305,17 @@ fn sctp_goes_only_where_its_endpoint_is_gone() {
 }
 
 #[test]
-fn others_are_never_touched() {
+fn foreign_flows_are_never_deleted() {
     let net = &NETS[0];
     let view = net.view(&serves(&[To::Near]), Rehome::Immediate, Protocol::Udp);
     let stale = net.flow(Kind::ClusterIp, Protocol::Udp, To::Far);
-    assert_eq!(judge(&stale, &view), GONE, "else this test proves nothing");
+    assert_eq!(
+        judge(&stale, &view),
+        GONE,
+        "the unchanged flow is stale, so only the change matters"
+    );
     let to = |text: &str| {
-        let destination = text.parse().expect("a test's address");
+        let destination = text.parse().expect("a valid test address");
         Flow { original: Ends { destination, ..stale.original }, ..stale }
     };
     for (why, flow) in [
@@ -320,7 +324,7 @@ fn others_are_never_touched() {
         ("the node port at an address that is not the node's", to("198.51.100.1:30053")),
         ("the node port at a pod", to("10.1.0.1:30053")),
         ("the endpoint itself", to("10.2.0.1:5353")),
-        ("a port of the node that is no node port", to("192.0.2.5:53")),
+        ("a port of the node that is not a node port", to("192.0.2.5:53")),
         ("another protocol", Flow { protocol: Protocol::Sctp, ..stale }),
     ] {
         assert_eq!(judge(&flow, &view), Foreign, "{why}");
@@ -328,18 +332,18 @@ fn others_are_never_touched() {
 }
 
 #[test]
-fn an_endpoint_may_sit_at_its_own_frontend() {
+fn a_flow_whose_endpoint_is_the_frontend_is_kept() {
     let net = &NETS[0];
     let mut view = View::new(Rehome::Immediate, BTreeSet::from([ip(net.node)]));
     let own = EndpointKey { ip: ip(net.node), port: 30053 };
     let sets = Sets { allowed: BTreeSet::from([own]), ..Sets::default() };
     view.insert(net.frontend(Kind::NodePort, Protocol::Udp), sets);
     let flow = net.flow(Kind::NodePort, Protocol::Udp, To::Untranslated);
-    assert_eq!(judge(&flow, &view), Kept, "not translated, because there was nothing to change");
+    assert_eq!(judge(&flow, &view), Kept, "endpoint and frontend have the same address and port");
 }
 
 #[test]
-fn a_frontend_that_is_there_again_counts_as_there() {
+fn a_frontend_that_moved_to_another_service_is_not_removed() {
     let net = &NETS[0];
     let mut view = net.view(&serves(&[To::Far]), Rehome::NewOnly, Protocol::Udp);
     for kind in KINDS {
@@ -352,7 +356,7 @@ fn a_frontend_that_is_there_again_counts_as_there() {
 }
 
 #[test]
-fn an_address_goes_before_a_node_port() {
+fn an_external_ip_takes_precedence_over_a_node_port() {
     let net = &NETS[0];
     let mut view = View::new(Rehome::NewOnly, BTreeSet::from([ip(net.node)]));
     let sets = |text| Sets { allowed: BTreeSet::from([endpoint(text)]), ..Sets::default() };
@@ -383,19 +387,19 @@ impl Endpoints for ExternalLocal<'_> {
 }
 
 #[test]
-fn who_connects_may_matter() {
+fn the_judgement_can_depend_on_the_client() {
     let net = &NETS[0];
     let mut view = View::new(Rehome::NewOnly, BTreeSet::from([ip(net.node)]));
     view.insert(net.frontend(Kind::LoadBalancer, Protocol::Udp), ExternalLocal(net));
     let of_pod = net.flow(Kind::LoadBalancer, Protocol::Udp, To::Far);
     assert_eq!(judge(&of_pod, &view), Kept);
-    let source = "198.51.100.77:4000".parse().expect("a test's address");
+    let source = "198.51.100.77:4000".parse().expect("a valid test address");
     let of_other = Flow { original: Ends { source, ..of_pod.original }, ..of_pod };
     assert_eq!(judge(&of_other, &view), BARRED);
 }
 
 #[test]
-fn a_plan_counts_everything_once() {
+fn a_plan_counts_each_flow_once() {
     let net = &NETS[0];
     let view = net.view(&serves(&[To::Near]), Rehome::NewOnly, Protocol::Udp);
     let flows = [
@@ -412,5 +416,9 @@ fn a_plan_counts_everything_once() {
     assert_eq!(plan_deletions([], &view), Plan::default());
     let nothing: View<Sets> = View::new(Rehome::Immediate, BTreeSet::from([ip(net.node)]));
     let plan = plan_deletions(&flows, &nothing);
-    assert_eq!((plan.stale.len(), plan.kept, plan.foreign), (0, 0, 5), "a view of nothing");
+    assert_eq!(
+        (plan.stale.len(), plan.kept, plan.foreign),
+        (0, 0, 5),
+        "without frontends all flows are foreign"
+    );
 }

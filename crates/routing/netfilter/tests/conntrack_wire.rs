@@ -22,20 +22,20 @@ fn from_hex(text: &str) -> Vec<u8> {
 }
 
 fn at(text: &str) -> SocketAddr {
-    text.parse().expect("a test's address")
+    text.parse().expect("a valid test address")
 }
 
 /// Decodes the first message.
 fn decode(datagram: &[u8]) -> Result<Option<Flow>, DecodeError> {
-    let message = messages(datagram).next().expect("there is a message")?;
+    let message = messages(datagram).next().expect("the datagram has a message")?;
     assert_eq!(message.reply(), Ok(Reply::Object));
     Flow::decode(&message)
 }
 
 #[test]
-fn a_recorded_flow() {
+fn a_recorded_flow_is_decoded() {
     let datagram = from_hex(RECORDED);
-    let flow = decode(&datagram).expect("a whole flow").expect("of UDP");
+    let flow = decode(&datagram).expect("the flow is complete").expect("its protocol is UDP");
     let expected = Flow {
         protocol: Protocol::Udp,
         original: Ends { source: at("10.0.0.1:1111"), destination: at("10.96.0.10:53") },
@@ -46,12 +46,12 @@ fn a_recorded_flow() {
     assert_eq!(flow.family(), Family::Ipv4);
     assert!(flow.translated());
     assert!(flow.answered());
-    assert_ne!(flow.id, 0, "an id is needed to delete this very flow");
+    assert_ne!(flow.id, 0, "deleting exactly this flow needs its id");
 }
 
-/// A message that ends within an attribute is an error, never another flow.
+/// A message that ends within an attribute is an error. It never decodes to a different flow.
 #[test]
-fn a_flow_that_is_cut_off() {
+fn a_truncated_flow_is_an_error_or_the_same_flow() {
     let mut datagram = from_hex(RECORDED);
     let flow = decode(&datagram);
     for len in 20..datagram.len() as u32 {
@@ -134,7 +134,7 @@ fn flow() -> impl Strategy<Value = Flow> {
 fn leaves(request: &[u8]) -> Vec<(Vec<u16>, Vec<u8>)> {
     fn walk(path: &[u16], bytes: &[u8], depth: usize, found: &mut Vec<(Vec<u16>, Vec<u8>)>) {
         for attr in Attrs::new(bytes) {
-            let attr = attr.expect("we wrote it");
+            let attr = attr.expect("the request is valid");
             let path = [path, &[attr.kind]].concat();
             // Directions have two levels, the filter has one.
             let inside = match path[..] {
@@ -158,12 +158,12 @@ fn paths(request: &[u8]) -> Vec<Vec<u16>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(flow in flow()) {
+    fn flows_round_trip(flow in flow()) {
         prop_assert_eq!(decode(&message_of(&flow)), Ok(Some(flow)));
     }
 
     #[test]
-    fn any_bytes_are_a_flow_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn decoding_any_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let mut datagram = message(|_| ());
         datagram.extend(bytes);
         let len = datagram.len() as u32;
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_flow_does_no_harm(flow in flow(), at in any::<prop::sample::Index>(), to: u8) {
+    fn decoding_a_damaged_flow_does_not_panic(flow in flow(), at in any::<prop::sample::Index>(), to: u8) {
         let mut datagram = message_of(&flow);
         let at = 16 + at.index(datagram.len() - 16);
         datagram[at] = to;
@@ -181,7 +181,7 @@ proptest! {
 
     /// A request without directions would delete all flows.
     #[test]
-    fn a_deletion_names_one_flow_in_full(flow in flow()) {
+    fn a_deletion_contains_all_fields_of_one_flow(flow in flow()) {
         let request = delete_flow(9, &flow);
         let (source, destination) = match flow.family() {
             Family::Ipv4 => (1, 2),
@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn the_header_says_what_is_asked() {
+fn dump_headers_have_type_flags_number_and_family() {
     let head = |request: &[u8]| {
         let half = |at: usize| u16::from_ne_bytes([request[at], request[at + 1]]);
         let len = u32::from_ne_bytes([request[0], request[1], request[2], request[3]]);
@@ -210,19 +210,19 @@ fn the_header_says_what_is_asked() {
 }
 
 #[test]
-fn a_dump_asks_for_one_protocol() {
-    let asked = leaves(&dump(9, Family::Ipv4, Some(Protocol::Sctp)));
+fn a_dump_request_filters_by_protocol() {
+    let filters = leaves(&dump(9, Family::Ipv4, Some(Protocol::Sctp)));
     let expected = [
         (vec![1, 2, 1], vec![132]),
         (vec![25, 1], (1_u32 << 3).to_ne_bytes().to_vec()),
         (vec![25, 2], vec![0; 4]),
     ];
-    assert_eq!(asked, expected);
+    assert_eq!(filters, expected);
     assert_eq!(leaves(&dump(9, Family::Ipv4, None)), []);
 }
 
 #[test]
-fn other_protocols_are_passed_over() {
+fn flows_of_other_protocols_are_ignored() {
     let icmp = message(|out| out.nest(1, |out| out.nest(2, |out| out.byte(1, 1))));
     assert_eq!(decode(&icmp), Ok(None), "ICMP has no ports");
 }

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use nearhop_core::Family;
 use nearhop_netfilter::object::*;
 use nearhop_netfilter::wire::{
-    Answer, Culprit, DecodeError, DumpedElement, Encoded, Names, Reply, Request, decode_chain,
+    Answer, DecodeError, DumpedElement, Encoded, Names, RefusedPart, Reply, Request, decode_chain,
     decode_elements, decode_rule, decode_set, decode_table, encode_batch, encode_check,
     encode_request, messages,
 };
@@ -56,7 +56,7 @@ fn add(elements: Vec<Element>) -> Op {
 const TABLE: &str = "020000000c0001006e656172686f7000";
 
 #[test]
-fn the_edges_of_a_batch_name_nftables() {
+fn a_batch_begins_and_ends_with_nfnetlink_messages() {
     let encoded = encode_batch(&batch(vec![Op::DeleteTable]), 7);
     let begin = [20, 0, 0, 0, 16, 0, 1, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10];
     assert_eq!(encoded.bytes[..20], begin);
@@ -69,7 +69,7 @@ fn the_edges_of_a_batch_name_nftables() {
 }
 
 #[test]
-fn a_set_element_is_what_nft_sends() {
+fn a_set_element_is_encoded_like_nft() {
     let key = Bytes::EMPTY.address(Ipv4Addr::new(10, 0, 0, 1).into()).protocol(6).port(80);
     let data = Data::Verdict(Verdict::Goto("pick-2".into()));
     let elements = vec![Element { key, end: None, data, comment: Some("ns/svc:p".into()) }];
@@ -86,10 +86,10 @@ fn a_set_element_is_what_nft_sends() {
 }
 
 #[test]
-fn a_range_has_two_keys_and_so_has_its_deletion() {
+fn the_deletion_of_a_range_has_both_keys_and_no_comment() {
     let key = Bytes::EMPTY.port(80).address(Ipv4Addr::new(10, 1, 0, 0).into());
     let end = Bytes::EMPTY.port(80).address(Ipv4Addr::new(10, 1, 255, 255).into());
-    let comment = Some("not for a deletion".into());
+    let comment = Some("omitted in a deletion".into());
     let elements = vec![Element { key, end: Some(Box::new(end)), data: Data::None, comment }];
     let encoded = encode(vec![Op::DeleteElements { set: "x".into(), elements }]);
     let expected = [
@@ -112,7 +112,7 @@ fn exprs_of(exprs: Vec<Expr>) -> String {
 }
 
 #[test]
-fn expressions_are_what_nft_sends() {
+fn expressions_are_encoded_like_nft() {
     let lookup = |then| Expr::Lookup { set: "s".into(), from: Reg(0), then };
     let cases = [
         (
@@ -180,7 +180,7 @@ fn expressions_are_what_nft_sends() {
 }
 
 #[test]
-fn conntrack_addresses_are_those_of_the_tables_family() {
+fn conntrack_address_keys_depend_on_the_table_family() {
     let table = Table { family: Family::Ipv6, name: "nearhop".into() };
     let expr = Expr::Ct { key: CtKey::OriginalDestination, to: Reg(0) };
     let ops = vec![chain("c", vec![rule(vec![expr])])];
@@ -191,7 +191,7 @@ fn conntrack_addresses_are_those_of_the_tables_family() {
 }
 
 #[test]
-fn every_message_has_its_number_and_the_last_is_answered() {
+fn messages_are_numbered_and_the_last_requests_an_ack() {
     let ops = vec![
         Op::AddTable { comment: "c".into() },
         chain("a", vec![rule(vec![Expr::Masquerade]), rule(vec![Expr::Masquerade])]),
@@ -208,9 +208,9 @@ fn every_message_has_its_number_and_the_last_is_answered() {
     assert_eq!(encoded.ack_seq, 5);
     assert_eq!(encoded.next_seq(), 7);
     let flags: Vec<u16> = headers(&encoded.bytes).into_iter().map(|(_, flags)| flags).collect();
-    let asks: Vec<bool> = flags.iter().map(|flags| flags & 4 != 0).collect();
-    assert_eq!(asks.iter().filter(|ask| **ask).count(), 1);
-    assert!(asks[8], "the last before the end");
+    let acks: Vec<bool> = flags.iter().map(|flags| flags & 4 != 0).collect();
+    assert_eq!(acks.iter().filter(|ack| **ack).count(), 1);
+    assert!(acks[8], "the last message before the end of the batch");
 }
 
 /// Lengths and flags of all messages.
@@ -225,13 +225,13 @@ fn headers(mut bytes: &[u8]) -> Vec<(usize, u16)> {
 }
 
 #[test]
-fn nothing_to_do_is_known_to_be_nothing() {
+fn a_batch_without_changes_is_empty() {
     assert!(encode(vec![add(Vec::new())]).is_empty());
     assert!(!encode(vec![Op::DeleteTable]).is_empty());
 }
 
 #[test]
-fn no_list_reaches_64_kib_however_long_its_elements_are() {
+fn messages_stay_below_64_kib_with_long_elements() {
     let long = |number| {
         let key = Bytes::from_slice(&[7; 40]).unwrap();
         let data = Data::Verdict(Verdict::Goto("c".repeat(500).into()));
@@ -245,7 +245,7 @@ fn no_list_reaches_64_kib_however_long_its_elements_are() {
 }
 
 #[test]
-fn a_fault_is_traced_to_its_expression_and_its_element() {
+fn an_error_offset_maps_to_its_expression_or_element() {
     let exprs = vec![Expr::Masquerade, Expr::Random { modulus: 2, offset: 0, to: Reg(0) }];
     let ops = vec![
         chain("c", vec![rule(Vec::new()), rule(exprs)]),
@@ -254,19 +254,19 @@ fn a_fault_is_traced_to_its_expression_and_its_element() {
     let encoded = encode(ops);
     // After the headers, the table, the chain, the list header and `masq`.
     let second = 16 + 4 + 12 + 8 + 4 + 28;
-    let named = |name: &str| Some(Culprit::Expression { rule: 1, name: name.into() });
-    assert_eq!(encoded.culprit(4, Some(second - 28)), named("masq"));
-    assert_eq!(encoded.culprit(4, Some(second)), named("numgen"));
-    assert_eq!(encoded.culprit(4, Some(second + 12)), named("numgen"));
-    assert_eq!(encoded.culprit(4, None), Some(Culprit::Rule(1)));
-    assert_eq!(encoded.culprit(4, Some(20)), Some(Culprit::Rule(1)));
-    assert_eq!(encoded.culprit(2, Some(40)), None);
+    let named = |name: &str| Some(RefusedPart::Expression { rule: 1, name: name.into() });
+    assert_eq!(encoded.refused_part(4, Some(second - 28)), named("masq"));
+    assert_eq!(encoded.refused_part(4, Some(second)), named("numgen"));
+    assert_eq!(encoded.refused_part(4, Some(second + 12)), named("numgen"));
+    assert_eq!(encoded.refused_part(4, None), Some(RefusedPart::Rule(1)));
+    assert_eq!(encoded.refused_part(4, Some(20)), Some(RefusedPart::Rule(1)));
+    assert_eq!(encoded.refused_part(2, Some(40)), None);
     // The first message contains 900 elements.
     let third = 16 + 4 + 12 + 16 + 4 + 3 * 44;
-    assert_eq!(encoded.culprit(5, Some(third)), Some(Culprit::Element(3)));
-    assert_eq!(encoded.culprit(6, Some(third)), Some(Culprit::Element(903)));
-    assert_eq!(encoded.culprit(6, Some(1_000_000)), None);
-    assert_eq!(encoded.culprit(99, Some(third)), None);
+    assert_eq!(encoded.refused_part(5, Some(third)), Some(RefusedPart::Element(3)));
+    assert_eq!(encoded.refused_part(6, Some(third)), Some(RefusedPart::Element(903)));
+    assert_eq!(encoded.refused_part(6, Some(1_000_000)), None);
+    assert_eq!(encoded.refused_part(99, Some(third)), None);
 }
 
 fn decoded(bytes: &[u8]) -> Vec<DumpedElement> {
@@ -292,7 +292,7 @@ fn reply(bytes: &[u8]) -> Result<Reply, DecodeError> {
 }
 
 #[test]
-fn answers_carry_the_error_the_words_and_the_place() {
+fn replies_contain_errno_message_and_offset() {
     let attrs = [9, 0, 1, 0, b'g', b'o', b'n', b'e', 0, 0, 0, 0, 8, 0, 2, 0, 44, 0, 0, 0];
     let errno = (-2_i32).to_ne_bytes();
     let original = answer(0x0a0c, 1, &[1, 2, 3, 4, 5]);
@@ -316,7 +316,7 @@ fn answers_carry_the_error_the_words_and_the_place() {
 }
 
 #[test]
-fn a_list_that_was_interrupted_says_so() {
+fn interrupted_dumps_are_detected() {
     let interrupted = |flags| {
         let bytes = answer(0x0a0c, flags, &[0; 4]);
         messages(&bytes).next().unwrap().unwrap().is_interrupted()
@@ -326,7 +326,7 @@ fn a_list_that_was_interrupted_says_so() {
 }
 
 #[test]
-fn a_message_that_ends_too_soon_is_refused_once() {
+fn a_truncated_message_is_reported_once() {
     let bytes = answer(3, 0, &[0; 4]);
     for cut in 1..bytes.len() {
         let mut all = messages(&bytes[..cut]);
@@ -337,7 +337,7 @@ fn a_message_that_ends_too_soon_is_refused_once() {
 }
 
 #[test]
-fn what_was_added_reads_like_what_the_kernel_lists() {
+fn encoded_objects_can_be_decoded_like_kernel_dumps() {
     let set = Set {
         name: "endpoints".into(),
         key: vec![Field::Address(Family::Ipv4), Field::Slot],
@@ -383,7 +383,7 @@ fn what_was_added_reads_like_what_the_kernel_lists() {
 }
 
 #[test]
-fn questions_name_the_table_and_the_set() {
+fn element_requests_contain_table_and_set() {
     let bytes = encode_request(Request::Elements(&table(), "endpoints"), 3);
     let expected = [
         &[48, 0, 0, 0, 13, 10, 1, 3, 3, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0][..],
@@ -417,14 +417,14 @@ fn any_element() -> impl Strategy<Value = Element> {
 
 proptest! {
     #[test]
-    fn elements_survive_the_way(elements in prop::collection::vec(any_element(), 0..30)) {
+    fn elements_round_trip(elements in prop::collection::vec(any_element(), 0..30)) {
         let read = decoded(&encode(vec![add(elements.clone())]).bytes);
         let read: Vec<Element> = read.into_iter().map(|read| read.element).collect();
         prop_assert_eq!(read, elements);
     }
 
     #[test]
-    fn broken_bytes_never_do_harm(
+    fn decoding_damaged_bytes_does_not_panic(
         elements in prop::collection::vec(any_element(), 1..5),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),

@@ -135,7 +135,7 @@ impl Control {
             match event {
                 FeedEvent::Changed(Changed { change, problems, .. }) => {
                     for problem in problems {
-                        tracing::warn!(%problem, "problem in an object");
+                        tracing::warn!(%problem, "invalid object");
                     }
                     if let Some(change) = change {
                         self.note(&change);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn cidr(text: &str) -> Cidr {
-        Cidr::parse(text).expect("it is a range")
+        Cidr::parse(text).expect("a valid range")
     }
 
     /// A ServiceCIDR object of the API.
@@ -278,27 +278,38 @@ mod tests {
     }
 
     #[test]
-    fn ready_service_cidrs_say_where_addresses_without_a_service_are_dropped() {
+    fn ready_service_cidrs_set_the_ranges_to_drop() {
         let mut control = control(Options::new("n1"));
         let (first, second) = (cidr("10.96.0.0/16"), cidr("10.112.0.0/16"));
         let kubernetes = || service_cidr("kubernetes", "10.96.0.0/16", "True");
         assert_eq!(take(&mut control, kubernetes()), (vec![first], true));
         assert_eq!(control.config(Family::Ipv6).service_cidrs, [cidr("fd00:10:96::/112")]);
-        assert_eq!(take(&mut control, kubernetes()), (vec![first], false), "nothing is new");
+        assert_eq!(
+            take(&mut control, kubernetes()),
+            (vec![first], false),
+            "the object is unchanged"
+        );
         let more = |ready| service_cidr("more", "10.112.0.0/16", ready);
-        assert_eq!(take(&mut control, more("False")), (vec![first], false), "not ready");
+        assert_eq!(
+            take(&mut control, more("False")),
+            (vec![first], false),
+            "the ServiceCIDR is not ready"
+        );
         assert_eq!(take(&mut control, more("True")), (vec![first, second], true));
         let change = Some(Change::Gone(ObjectRef::ServiceCidr(Name::from("kubernetes"))));
         assert_eq!(take(&mut control, Changed { change, ..kubernetes() }), (vec![second], true));
     }
 
     #[test]
-    fn service_cidrs_do_not_count_beside_the_flag_or_another_proxy() {
+    fn service_cidrs_are_ignored_with_the_flag_or_another_proxy() {
         let given = cidr("10.64.0.0/16");
         let flag = Options { service_cidrs: vec![given], ..Options::new("n1") };
         let beside = Options { service_proxy_name: Some("nearhop".into()), ..Options::new("n1") };
         for (options, ranges) in [(flag, vec![given]), (beside, Vec::new())] {
-            assert!(!options.kinds().contains(&Kind::ServiceCidr), "they are not even watched");
+            assert!(
+                !options.kinds().contains(&Kind::ServiceCidr),
+                "the proxy does not watch ServiceCIDRs"
+            );
             let mut control = control(options);
             let (dropped, _) =
                 take(&mut control, service_cidr("kubernetes", "10.96.0.0/16", "True"));

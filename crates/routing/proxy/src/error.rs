@@ -27,7 +27,7 @@ pub enum ProxyError {
         family: Family,
     },
     /// The rules could not be deleted.
-    #[error("the rules are still there: {0}")]
+    #[error("cannot delete the rules: {0}")]
     NotDeleted(#[from] ApplyError),
     /// The kernel lacks a required feature.
     #[error("this kernel lacks what the rules need: {}", list(.missing))]

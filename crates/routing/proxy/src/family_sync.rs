@@ -371,8 +371,8 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn what_one_family_writes_is_not_foreign_to_the_other() {
-        let test = "family_sync::tests::what_one_family_writes_is_not_foreign_to_the_other";
+    fn writes_of_one_family_are_not_foreign_changes_of_the_other() {
+        let test = "family_sync::tests::writes_of_one_family_are_not_foreign_changes_of_the_other";
         sandbox::run(test, || {
             let mut kernel = Kernel::open().unwrap();
             let options = Options::new("n1");
@@ -391,7 +391,12 @@ mod tests {
                     "{family_sync:?}"
                 );
                 let found = family_sync.engine.verify(&mut kernel).unwrap();
-                assert_eq!(found, Verified::Untouched, "{} was read", family_sync.family);
+                assert_eq!(
+                    found,
+                    Verified::Untouched,
+                    "the engine read the table of {}",
+                    family_sync.family
+                );
             }
         });
     }

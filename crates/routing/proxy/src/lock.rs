@@ -32,7 +32,7 @@ enum LockKind {
 pub enum LockError {
     /// Another proxy holds the lock.
     #[error(
-        "another nearhop proxy keeps table {table} in this network namespace: end it first, or \
+        "another nearhop proxy uses table {table} in this network namespace: stop it first, or \
          give this one a table of its own with --table"
     )]
     Taken {
@@ -40,7 +40,7 @@ pub enum LockError {
         table: Name,
     },
     /// The lock could not be checked.
-    #[error("cannot find out whether another nearhop proxy runs: {0}")]
+    #[error("cannot check whether another nearhop proxy runs: {0}")]
     Unknown(#[from] std::io::Error),
     /// The kernel refused the lock table.
     #[error(transparent)]
@@ -52,7 +52,7 @@ impl Lock {
     pub fn take(table: &Name) -> Result<Self, LockError> {
         // `--table` allows no dot, so no proxy has a table with this name.
         let name = Name::from(format!("{table}.lock"));
-        let comment = Name::from(format!("nearhop proxy keeps table {table}"));
+        let comment = Name::from(format!("nearhop proxy uses table {table}"));
         let ops = vec![Op::AddTable { comment }];
         let batch = Batch { table: Table { family: Family::Ipv4, name }, ops };
         let mut kernel = Kernel::open()?;
@@ -72,7 +72,7 @@ impl Lock {
     /// For kernels before 5.12: an abstract socket also belongs to the network namespace and is
     /// closed when the process ends, but any process can bind it.
     fn take_socket(table: &Name) -> Result<Self, LockError> {
-        tracing::debug!(%table, "the kernel has no tables that belong to a socket (Linux 5.12)");
+        tracing::debug!(%table, "kernel older than Linux 5.12; the lock is an abstract socket");
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Self { _held: LockKind::Socket { _listener: listener } }),
@@ -95,8 +95,8 @@ mod tests {
     }
 
     #[test]
-    fn one_process_has_the_lock_until_it_ends() {
-        sandbox::run("lock::tests::one_process_has_the_lock_until_it_ends", || {
+    fn only_one_holder_has_the_lock() {
+        sandbox::run("lock::tests::only_one_holder_has_the_lock", || {
             let name = Name::from("nearhop");
             let first = Lock::take(&name).unwrap();
             assert!(is_taken(Lock::take(&name)));
@@ -109,8 +109,8 @@ mod tests {
 
     /// Binding an abstract socket requires no permission.
     #[test]
-    fn an_abstract_socket_of_anybody_is_no_lock() {
-        sandbox::run("lock::tests::an_abstract_socket_of_anybody_is_no_lock", || {
+    fn an_abstract_socket_of_another_program_is_not_a_lock() {
+        sandbox::run("lock::tests::an_abstract_socket_of_another_program_is_not_a_lock", || {
             let address = SocketAddr::from_abstract_name("nearhop-proxy/nearhop").unwrap();
             let _taken = UnixListener::bind_addr(&address).unwrap();
             let name = Name::from("nearhop");

@@ -58,7 +58,7 @@ const TIERS: [&str; 10] = [
     "all",
     "local",
     "out-of-reach",
-    "nobody",
+    "no-endpoints",
 ];
 const FAMILY: &str = "ip_family";
 
@@ -121,11 +121,11 @@ impl ProxyMetrics {
             changes: Changes::register(metrics),
             no_local_endpoints: metrics.gauge_vec(
                 "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-                "Service ports with a Local traffic policy, endpoints, and none on this node",
+                "Service ports with policy Local that have endpoints, but none on this node",
                 &["traffic_policy", FAMILY],
             ),
-            healthz: probes("kubeproxy_proxy_healthz_total", "Answers of /healthz, by code"),
-            livez: probes("kubeproxy_proxy_livez_total", "Answers of /livez, by code"),
+            healthz: probes("kubeproxy_proxy_healthz_total", "Responses of /healthz, by code"),
+            livez: probes("kubeproxy_proxy_livez_total", "Responses of /livez, by code"),
             conntrack: Conntrack::register(metrics),
             own: Own::register(metrics),
         };
@@ -290,39 +290,39 @@ impl Passes {
         Self {
             duration: histogram(
                 "sync_proxy_rules_duration_seconds",
-                "How long passes over the rules took",
+                "Duration of nftables syncs",
                 &usual,
             ),
             full_duration: histogram(
                 "sync_full_proxy_rules_duration_seconds",
-                "How long passes over all rules took",
+                "Duration of full nftables syncs",
                 &usual,
             ),
             partial_duration: histogram(
                 "sync_partial_proxy_rules_duration_seconds",
-                "How long passes over the rules of changed Services took",
+                "Duration of partial nftables syncs, which write only changed Services",
                 &usual,
             ),
             last: gauge(
                 "sync_proxy_rules_last_timestamp_seconds",
-                "When a pass over the rules last succeeded",
+                "Unix time of the last successful nftables sync",
             ),
             last_queued: gauge(
                 "sync_proxy_rules_last_queued_timestamp_seconds",
-                "When a pass over the rules was last asked for",
+                "Unix time of the last request for an nftables sync",
             ),
             programming_duration: histogram(
                 "network_programming_duration_seconds",
-                "Time from the change of a Pod or Service to the rules that follow from it",
+                "Time from the change of a Pod or Service until the kernel has its rules",
                 &programming_buckets(),
             ),
             failures: counter(
                 "sync_proxy_rules_nftables_sync_failures_total",
-                "Passes over the rules that failed",
+                "Failed nftables syncs",
             ),
             cleanup_failures: counter(
                 "sync_proxy_rules_nftables_cleanup_failures_total",
-                "Removals of unused rules that failed",
+                "Failed deletions of stale conntrack entries",
             ),
         }
     }
@@ -336,14 +336,14 @@ impl Changes {
         Self {
             endpoints_pending: gauge(
                 "endpoint_changes_pending",
-                "Changes of EndpointSlices that are not in the rules yet",
+                "EndpointSlice changes that are not in the rules yet",
             ),
-            endpoints: counter("endpoint_changes_total", "Changes of EndpointSlices"),
+            endpoints: counter("endpoint_changes_total", "EndpointSlice changes"),
             services_pending: gauge(
                 "service_changes_pending",
-                "Changes of Services that are not in the rules yet",
+                "Service changes that are not in the rules yet",
             ),
-            services: counter("service_changes_total", "Changes of Services"),
+            services: counter("service_changes_total", "Service changes"),
         }
     }
 }
@@ -353,18 +353,18 @@ impl Conntrack {
         Self {
             duration: metrics.histogram_vec(
                 "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-                "How long comparing tracked connections with the rules took",
+                "Duration of conntrack reconciliations",
                 &sync_buckets(),
                 &[FAMILY],
             ),
             deleted: metrics.counter_vec(
                 "kubeproxy_conntrack_reconciler_deleted_entries_total",
-                "Tracked connections that were deleted because their endpoint is gone",
+                "Conntrack entries deleted because this node no longer uses their endpoint",
                 &[FAMILY],
             ),
             kept: metrics.gauge_vec(
                 "nearhop_proxy_conntrack_kept_entries",
-                "Tracked connections to Services that were left as they are, at the last look",
+                "Conntrack entries of Services that the last reconciliation kept",
                 &[FAMILY],
             ),
         }
@@ -376,12 +376,12 @@ impl Own {
         Self {
             isolated: metrics.gauge_vec(
                 "nearhop_proxy_isolated_services",
-                "Services that are left out because the kernel refuses their rules",
+                "Services without rules because the kernel rejected their rules",
                 &[FAMILY],
             ),
             foreign: metrics.counter_vec(
                 "nearhop_proxy_foreign_changes_total",
-                "Differences between our rules and those in the kernel, found and repaired",
+                "Changes of other programs to nearhop's table that the proxy repaired",
                 &[FAMILY],
             ),
             routes: metrics.gauge_vec(

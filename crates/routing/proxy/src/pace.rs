@@ -45,7 +45,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_lone_change_goes_at_once() {
+    fn a_single_change_is_synced_at_once() {
         let mut pace = Pace::new(None);
         let start = Instant::now();
         assert_eq!(pace.due(start), start);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_batched_and_never_starved() {
+    fn frequent_changes_are_batched_without_long_delays() {
         let mut pace = Pace::new(None);
         let mut now = Instant::now();
         let mut syncs = 0;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_ends_the_wait() {
+    fn the_delay_ends_after_a_pause() {
         let mut pace = Pace::new(None);
         let mut now = Instant::now();
         for _ in 0..20 {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_period_is_kept() {
+    fn a_configured_period_is_kept() {
         let mut pace = Pace::new(Some(1000 * MS));
         let start = Instant::now();
         pace.synced(start, start);

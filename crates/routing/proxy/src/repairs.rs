@@ -60,27 +60,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_repair_waits_for_nobody() {
+    fn the_first_repair_runs_at_once() {
         let now = Instant::now();
         assert_eq!(Repairs::default().due(now), now);
     }
 
     #[test]
-    fn looks_that_others_cause_take_a_small_part_of_the_time() {
+    fn verifications_after_foreign_changes_take_little_time() {
         let (mut repairs, start) = (Repairs::default(), Instant::now());
-        let (mut now, mut looking) = (start, Duration::ZERO);
+        let (mut now, mut verifying) = (start, Duration::ZERO);
         while now < start + Duration::from_secs(60) {
             now = repairs.due(now);
             let took = Duration::from_millis(300);
-            looking += took;
+            verifying += took;
             repairs.looked(now, now + took);
             now += took;
         }
-        assert!(looking < Duration::from_secs(7), "{looking:?} of a minute");
+        assert!(verifying < Duration::from_secs(7), "{verifying:?} of a minute");
     }
 
     #[test]
-    fn a_neighbour_that_keeps_coming_back_is_met_less_and_less_often() {
+    fn repairs_of_repeated_foreign_changes_back_off() {
         let (mut repairs, start) = (Repairs::default(), Instant::now());
         let (mut now, mut times) = (start, Vec::new());
         // The other program changes the table again at once.
@@ -88,7 +88,11 @@ mod tests {
             now = repairs.due(now);
             let reported = repairs.repaired(now);
             times.push(now);
-            assert_eq!(reported.is_some(), times.len() > 3, "it is reported from the fourth on");
+            assert_eq!(
+                reported.is_some(),
+                times.len() > 3,
+                "repairs are reported from the fourth on"
+            );
         }
         assert!(times[2] - start < Duration::from_secs(1), "{times:?}");
         assert!((10..20).contains(&times.len()), "{} repairs in ten minutes", times.len());

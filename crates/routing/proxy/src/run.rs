@@ -455,7 +455,7 @@ impl Loop {
         let (lost, view) = family_sync.take_lost(&self.control);
         let family = family_sync.family();
         if let Err(error) = self.sweeper.give(family, view, &lost) {
-            self.sweep_failed(family, &format!("no thread for it: {error}"), lost);
+            self.sweep_failed(family, &format!("cannot start a thread: {error}"), lost);
         }
     }
 
@@ -474,7 +474,7 @@ impl Loop {
                     tracing::info!(%family, deleted, kept = swept.kept, why = ?swept.deleted, "stale flows deleted");
                 }
                 let unseen = swept.extent == Extent::Part;
-                let unseen = unseen.then(|| "not all flows could be listed".to_owned());
+                let unseen = unseen.then(|| "not all flows listed".to_owned());
                 swept.failure.map(|error| error.to_string()).or(unseen)
             }
             Err(error) => Some(error.to_string()),

@@ -149,14 +149,14 @@ mod tests {
     static JOBS: AtomicU32 = AtomicU32::new(0);
 
     /// Panics on the first job.
-    fn stumble(_: &mut Option<Conntrack>, _: &Job) -> Result<Swept, ConntrackError> {
-        assert!(JOBS.fetch_add(1, Ordering::Relaxed) > 0, "the first job is too much");
+    fn panic_once(_: &mut Option<Conntrack>, _: &Job) -> Result<Swept, ConntrackError> {
+        assert!(JOBS.fetch_add(1, Ordering::Relaxed) > 0, "the first job panics");
         Err(ConntrackError::NoModule)
     }
 
     #[tokio::test]
-    async fn a_thread_that_panics_is_followed_by_another() {
-        let mut sweeper = Sweeper::start_with(stumble).unwrap();
+    async fn a_thread_that_panics_is_replaced() {
+        let mut sweeper = Sweeper::start_with(panic_once).unwrap();
         let frontend = Frontend { at: At::Node, protocol: Protocol::Udp, port: 53 };
         let lost = LostEndpoints::from([(frontend, BTreeSet::new())]);
         let view = || View::new(Rehome::NewOnly, BTreeSet::new());
@@ -164,7 +164,7 @@ mod tests {
         assert!(!sweeper.is_idle());
         let done = sweeper.wait().await;
         assert_eq!(done.result.unwrap_err(), ConntrackError::Panicked);
-        assert_eq!(done.lost, lost, "what was to be judged is not forgotten");
+        assert_eq!(done.lost, lost, "the lost endpoints are returned for the next sweep");
         assert!(sweeper.is_idle());
         sweeper.give(Family::Ipv6, view(), &done.lost).unwrap();
         let done = sweeper.wait().await;

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_follows_the_cores_within_bounds() {
+    fn the_limit_depends_on_the_cores_within_bounds() {
         let max = |per_core, cores| settings(&limits(per_core), cores)[0];
         assert_eq!(max(32_768, 2), ("nf_conntrack_max", 131_072));
         assert_eq!(max(32_768, 8), ("nf_conntrack_max", 262_144));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_the_limit_upward() {
+    fn buckets_increase_with_the_limit_and_never_decrease() {
         let dir = tempfile::tempdir().unwrap();
         let hashsize = dir.path().join("hashsize");
         let places = Places { root: dir.path(), hashsize: &hashsize };
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_leaves_the_kernels_value() {
+    fn zero_keeps_the_value_of_the_kernel() {
         let names: Vec<&str> = settings(&limits(0), 8).into_iter().map(|(name, _)| name).collect();
         let expected = ["nf_conntrack_tcp_timeout_established", "nf_conntrack_udp_timeout_stream"];
         assert_eq!(names, expected);

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_since_the_start_counts() {
+    fn only_triggers_after_the_start_are_measured() {
         let mut triggers = Triggers::new(at(100));
         let service = ServiceKey::new("default", "web");
         triggers.changed(service.clone(), Some("1970-01-01T00:01:39Z"));

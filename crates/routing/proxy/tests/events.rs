@@ -16,10 +16,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 async fn start(metrics: &Metrics) -> (ApiServer, Client) {
     let options = Options { faults: Faults::OnDemand, ..Options::default() };
-    let server = ApiServer::start(options).await.expect("the API starts");
-    let directory = tempfile::tempdir().expect("there is room for a file");
+    let server = ApiServer::start(options).await.expect("the API server starts");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let kubeconfig = directory.path().join("kubeconfig");
-    server.write_kubeconfig(&kubeconfig).expect("it can be written");
+    server.write_kubeconfig(&kubeconfig).expect("the kubeconfig is written");
     let user_agent = "nearhop-test/1".to_owned();
     let options = ClientOptions { kubeconfig: Some(kubeconfig), context: None, user_agent };
     let client = connect(&options, Some(metrics)).await.expect("the configuration is valid");
@@ -29,7 +29,7 @@ async fn start(metrics: &Metrics) -> (ApiServer, Client) {
 async fn events(client: &Client) -> Vec<Value> {
     let request = Request::get("/api/v1/namespaces/default/events").body(Vec::new());
     let request = request.expect("the path is valid");
-    let mut list: Value = client.request(request).await.expect("events can be listed");
+    let mut list: Value = client.request(request).await.expect("the API server lists the Events");
     list["items"].as_array_mut().map(std::mem::take).expect("a list has items")
 }
 
@@ -43,7 +43,7 @@ fn failure(namespace: &str) -> ListenFailure {
 }
 
 #[tokio::test]
-async fn the_server_takes_them_and_people_find_them() {
+async fn events_are_written_with_their_objects() {
     let (_server, client) = start(&Metrics::new()).await;
     let node = Name::from("worker-3");
     let recorder = start_recorder(client.clone(), &node);
@@ -79,15 +79,15 @@ async fn the_server_takes_them_and_people_find_them() {
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_is_asked_again() {
+async fn events_are_retried_after_server_errors() {
     let metrics = Metrics::new();
     let (_server, client) = start(&metrics).await;
-    let order = |faults: &'static str| {
+    let set_faults = |faults: &'static str| {
         let request = Request::post("/nearhop/faults").body(faults.as_bytes().to_vec()).unwrap();
         let client = client.clone();
-        async move { client.request_text(request).await.expect("faults can be ordered") }
+        async move { client.request_text(request).await.expect("the API server accepts the faults") }
     };
-    order(r#"{"answer":{"code":500,"share":1.0}}"#).await;
+    set_faults(r#"{"answer":{"code":500,"share":1.0}}"#).await;
     let node = Name::from("worker-3");
     let recorder = start_recorder(client.clone(), &node);
     recorder.emit(starting(&node));
@@ -98,17 +98,17 @@ async fn a_server_in_trouble_is_asked_again() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(LIMIT, first).await.expect("it is tried");
-    order("{}").await;
+    tokio::time::timeout(LIMIT, first).await.expect("the recorder sends a request");
+    set_faults("{}").await;
     recorder.finish(LIMIT).await;
     let events = events(&client).await;
     let [event] = &events[..] else { panic!("{events:#?}") };
     assert_eq!((&event["reason"], &event["count"]), (&"Starting".into(), &2.into()));
 }
 
-/// The server does not answer: the queue fills up, and the caller never waits.
+/// The server does not answer, and the queue is full: `emit` still returns at once.
 #[tokio::test]
-async fn the_caller_never_waits() {
+async fn emit_does_not_block_without_a_server() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();

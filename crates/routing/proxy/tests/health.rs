@@ -20,13 +20,13 @@ fn local() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn health_and_life_are_told_and_counted() {
+async fn healthz_and_livez_report_and_count() {
     let registry = Metrics::new();
     let metrics = ProxyMetrics::new(&registry, &[Family::Ipv4]);
     // Every pending change is late at once.
     let health = SharedHealth::new(Duration::ZERO);
     let server = serve(local(), BindFailure::Fatal, &health, &metrics).expect("a port is free");
-    let address = server.address().expect("it is bound");
+    let address = server.address().expect("the server is bound");
 
     let unknown = ask(address, "GET /healthz").await;
     assert_eq!(unknown.code, 503, "{unknown:?}");
@@ -36,10 +36,10 @@ async fn health_and_life_are_told_and_counted() {
 
     health.node(Eligibility::Eligible);
     health.updated(Family::Ipv4);
-    let well = ask(address, "OPTIONS /healthz?a=b").await;
-    let body: Value = serde_json::from_str(&well.body).expect("JSON");
+    let healthy = ask(address, "OPTIONS /healthz?a=b").await;
+    let body: Value = serde_json::from_str(&healthy.body).expect("JSON");
     assert_eq!(
-        (well.code, &body["healthy"], &body["nodeEligible"]),
+        (healthy.code, &body["healthy"], &body["nodeEligible"]),
         (200, &true.into(), &true.into())
     );
     assert_eq!(body["lastUpdated"], body["currentTime"]);
@@ -64,22 +64,23 @@ async fn health_and_life_are_told_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_taken_port_is_an_error_or_tried_again_every_five_seconds() {
+async fn a_port_in_use_fails_or_is_retried_every_five_seconds() {
     let metrics = ProxyMetrics::new(&Metrics::new(), &[]);
     let health = SharedHealth::new(Duration::from_secs(30));
     let other = TcpListener::bind(local()).await.unwrap();
     let address = other.local_addr().unwrap();
 
-    let error = serve(address, BindFailure::Fatal, &health, &metrics).expect_err("it is taken");
+    let error =
+        serve(address, BindFailure::Fatal, &health, &metrics).expect_err("the port is in use");
     let error = error.to_string();
     assert!(error.contains(&address.to_string()) && error.contains("another address"), "{error}");
 
-    let server = serve(address, BindFailure::Retry, &health, &metrics).expect("it waits");
+    let server = serve(address, BindFailure::Retry, &health, &metrics).expect("the server retries");
     // The test clock advances only when all tasks wait for it.
     let moment = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(server.address(), None);
     drop(other);
-    timeout(PATIENCE, server.bound()).await.expect("it is free");
+    timeout(PATIENCE, server.bound()).await.expect("the port is free");
     assert_eq!(moment.elapsed().as_secs(), 15);
 }

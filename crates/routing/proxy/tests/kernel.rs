@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use nearhop_core::Family;
 use nearhop_netfilter::object::*;
-use nearhop_netfilter::wire::Culprit;
+use nearhop_netfilter::wire::RefusedPart;
 use nearhop_proxy::kernel::{Kernel, KernelError, Refusal};
 use nix::errno::Errno;
 use support::*;
@@ -48,13 +48,13 @@ fn refusals(kernel: &mut Kernel, table: &Table, ops: Vec<Op>) -> Vec<Refusal> {
     }
 }
 
-fn causes(refusals: &[Refusal]) -> Vec<(usize, Errno, Option<Culprit>)> {
-    refusals.iter().map(|found| (found.op, found.errno, found.culprit.clone())).collect()
+fn causes(refusals: &[Refusal]) -> Vec<(usize, Errno, Option<RefusedPart>)> {
+    refusals.iter().map(|found| (found.op, found.errno, found.part.clone())).collect()
 }
 
 #[test]
-fn every_fault_of_a_batch_is_named_and_nothing_is_done() {
-    with_layout("every_fault_of_a_batch_is_named_and_nothing_is_done", |kernel, table| {
+fn all_refusals_of_a_batch_are_reported_and_nothing_changes() {
+    with_layout("all_refusals_of_a_batch_are_reported_and_nothing_changes", |kernel, table| {
         let before = kernel.generation().unwrap();
         let mut other = slots(0..1);
         other[0].data =
@@ -69,12 +69,12 @@ fn every_fault_of_a_batch_is_named_and_nothing_is_done() {
             Op::DeleteChain("pick-2".into()),
         ];
         let found = refusals(kernel, table, ops);
-        let lookup = Culprit::Expression { rule: 0, name: "lookup".into() };
+        let lookup = RefusedPart::Expression { rule: 0, name: "lookup".into() };
         let expected = [
             (1, Errno::ENOENT, None),
-            // In the second message of the change.
-            (2, Errno::EEXIST, Some(Culprit::Element(900))),
-            (3, Errno::ENOENT, Some(Culprit::Element(2))),
+            // The element is in the second message of the change.
+            (2, Errno::EEXIST, Some(RefusedPart::Element(900))),
+            (3, Errno::ENOENT, Some(RefusedPart::Element(2))),
             (4, Errno::ENOENT, Some(lookup)),
             (5, Errno::EBUSY, None),
         ];
@@ -85,20 +85,20 @@ fn every_fault_of_a_batch_is_named_and_nothing_is_done() {
 }
 
 #[test]
-fn a_refusal_reads_as_a_sentence() {
-    with_layout("a_refusal_reads_as_a_sentence", |kernel, table| {
+fn a_refusal_is_printed_with_its_cause() {
+    with_layout("a_refusal_is_printed_with_its_cause", |kernel, table| {
         let batch = batch(table, vec![delete("endpoints", slots(20..21))]);
         let error = kernel.apply(&batch).unwrap_err().to_string();
         let expected = "the kernel refused a batch of table ip nearhop: change 0 (delete 1 element \
             from set endpoints, element 0): ENOENT: No such file or directory; the table, set, \
-            chain or element that it names is not there";
+            chain or element does not exist";
         assert_eq!(error, expected);
     });
 }
 
 #[test]
-fn adding_what_is_there_is_no_fault() {
-    with_layout("adding_what_is_there_is_no_fault", |kernel, table| {
+fn adding_existing_objects_succeeds() {
+    with_layout("adding_existing_objects_succeeds", |kernel, table| {
         let same = kernel.dump_elements(table, "endpoints").unwrap();
         let same = same.into_iter().map(|dumped| dumped.element).collect();
         let ops = vec![Op::AddTable { comment: "again".into() }, add("endpoints", same)];
@@ -107,8 +107,8 @@ fn adding_what_is_there_is_no_fault() {
 }
 
 #[test]
-fn an_element_changes_in_one_batch() {
-    with_layout("an_element_changes_in_one_batch", |kernel, table| {
+fn an_element_can_be_replaced_in_one_batch() {
+    with_layout("an_element_can_be_replaced_in_one_batch", |kernel, table| {
         let mut new = slots(0..1);
         let to = Bytes::EMPTY.address(service_address(Family::Ipv4, 42)).port(1);
         new[0].data = Data::Value(to);
@@ -134,8 +134,8 @@ fn a_check_changes_nothing() {
 }
 
 #[test]
-fn support_is_complete_exactly_where_the_layout_loads() {
-    in_namespace("support_is_complete_exactly_where_the_layout_loads", |kernel| {
+fn check_support_matches_whether_the_layout_loads() {
+    in_namespace("check_support_matches_whether_the_layout_loads", |kernel| {
         for family in [Family::Ipv4, Family::Ipv6] {
             let missing = kernel.check_support(family).unwrap();
             println!("{family}: {missing:?}");
@@ -147,15 +147,15 @@ fn support_is_complete_exactly_where_the_layout_loads() {
 }
 
 #[test]
-fn a_batch_beyond_the_sockets_limit_says_so() {
-    with_layout("a_batch_beyond_the_sockets_limit_says_so", |kernel, table| {
+fn a_batch_above_the_socket_limit_is_an_error() {
+    with_layout("a_batch_above_the_socket_limit_is_an_error", |kernel, table| {
         let limit = kernel.send_limit();
         let comment = Some("a comment of some length ".repeat(4).into());
         let mut elements = slots(0..(limit / 150) as u32);
         elements.iter_mut().for_each(|element| element.comment = comment.clone());
         match kernel.apply(&batch(table, vec![add("endpoints", elements)])) {
-            Err(KernelError::TooLarge { bytes, limit: said }) => {
-                assert!(bytes > limit && said == limit, "{bytes} {said} {limit}");
+            Err(KernelError::TooLarge { bytes, limit: reported }) => {
+                assert!(bytes > limit && reported == limit, "{bytes} {reported} {limit}");
             }
             other => panic!("{other:?}"),
         }
@@ -164,11 +164,11 @@ fn a_batch_beyond_the_sockets_limit_says_so() {
 }
 
 #[test]
-fn lists_are_what_was_written() {
-    with_layout("lists_are_what_was_written", |kernel, table| {
+fn dumps_match_the_written_objects() {
+    with_layout("dumps_match_the_written_objects", |kernel, table| {
         let other = support::table(Family::Ipv4, "other");
-        let stranger = vec![Op::AddTable { comment: "".into() }, chain("stranger", Vec::new())];
-        kernel.apply(&batch(&other, stranger)).unwrap();
+        let foreign = vec![Op::AddTable { comment: "".into() }, chain("foreign", Vec::new())];
+        kernel.apply(&batch(&other, foreign)).unwrap();
         let (mut rules, mut elements) = (0, Vec::new());
         let chains = kernel.dump_chains(table).unwrap();
         let sets = kernel.dump_sets(table).unwrap();
@@ -211,8 +211,8 @@ fn lists_are_what_was_written() {
 }
 
 #[test]
-fn what_is_not_there_is_said_not_to_be_there() {
-    with_layout("what_is_not_there_is_said_not_to_be_there", |kernel, table| {
+fn dumping_missing_objects_fails_or_is_empty() {
+    with_layout("dumping_missing_objects_fails_or_is_empty", |kernel, table| {
         let error = kernel.dump_elements(table, "nowhere").unwrap_err();
         let what = "set nowhere of table ip nearhop".to_owned();
         assert_eq!(error, KernelError::NotListed { what, errno: Errno::ENOENT });
@@ -225,8 +225,8 @@ fn what_is_not_there_is_said_not_to_be_there() {
 }
 
 #[test]
-fn elements_that_expire_say_when() {
-    with_layout("elements_that_expire_say_when", |kernel, table| {
+fn dumps_contain_timeouts() {
+    with_layout("dumps_contain_timeouts", |kernel, table| {
         let text = "add element ip nearhop affinity \
             { 10.9.0.1 . 10.0.0.1 . tcp . 80 timeout 1h : 10.2.0.1 . 8080 }";
         if nft(&["-f", "-"], text).is_none() {
@@ -245,8 +245,8 @@ fn elements_that_expire_say_when() {
 }
 
 #[test]
-fn chains_and_sets_and_tables_go_as_they_came() {
-    with_layout("chains_and_sets_and_tables_go_as_they_came", |kernel, table| {
+fn the_whole_layout_can_be_deleted() {
+    with_layout("the_whole_layout_can_be_deleted", |kernel, table| {
         let mut ops = Vec::new();
         for op in layout(Family::Ipv4) {
             match op {
@@ -275,10 +275,10 @@ fn chains_and_sets_and_tables_go_as_they_came() {
 }
 
 #[test]
-fn namespaces_do_not_see_each_other() {
-    with_layout("namespaces_do_not_see_each_other", |outer, table| {
+fn network_namespaces_are_independent() {
+    with_layout("network_namespaces_are_independent", |outer, table| {
         let table = table.clone();
-        in_namespace("namespaces_do_not_see_each_other", |inner| {
+        in_namespace("network_namespaces_are_independent", |inner| {
             assert_eq!(inner.tables().unwrap(), []);
             // A socket stays in the namespace in which it was opened, also when another thread uses
             // it.
@@ -292,8 +292,8 @@ fn namespaces_do_not_see_each_other() {
 }
 
 #[test]
-fn a_list_is_whole_while_somebody_else_writes() {
-    with_layout("a_list_is_whole_while_somebody_else_writes", |kernel, table| {
+fn dumps_are_complete_during_other_writes() {
+    with_layout("dumps_are_complete_during_other_writes", |kernel, table| {
         kernel.apply(&batch(table, vec![add("endpoints", slots(10..5_000))])).unwrap();
         let mut writer = Kernel::open().unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -316,7 +316,7 @@ fn a_list_is_whole_while_somebody_else_writes() {
                         let count = found.len();
                         let found: BTreeSet<_> =
                             found.into_iter().map(|dumped| dumped.element.key).collect();
-                        assert_eq!(found.len(), count, "one of them twice");
+                        assert_eq!(found.len(), count, "the dump contains an element twice");
                         assert!(found.is_superset(&wanted));
                     }
                     Err(error) => assert!(matches!(error, KernelError::Unsteady { .. }), "{error}"),

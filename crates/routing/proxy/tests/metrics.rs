@@ -23,7 +23,7 @@ fn value(registry: &Metrics, series: &str) -> f64 {
     let text = registry.encode();
     let prefix = format!("{series} ");
     let found = text.lines().find_map(|line| line.strip_prefix(&prefix));
-    found.unwrap_or_else(|| panic!("{series} in:\n{text}")).parse().expect("a number")
+    found.unwrap_or_else(|| panic!("{series} in:\n{text}")).parse().expect("the value is a number")
 }
 
 /// Upper bounds of a histogram's buckets, as in the text format.
@@ -31,11 +31,11 @@ fn buckets(registry: &Metrics, name: &str) -> Vec<String> {
     let prefix = format!("{name}_bucket{{ip_family=\"IPv4\",le=\"");
     let text = registry.encode();
     let lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
-    lines.map(|rest| rest.split('"').next().expect("a bound").to_owned()).collect()
+    lines.map(|rest| rest.split('"').next().expect("the line has a bound").to_owned()).collect()
 }
 
 #[test]
-fn all_names_and_types_are_there_from_the_start() {
+fn all_metrics_exist_from_the_start() {
     let (registry, _metrics) = start(&[Family::Ipv4, Family::Ipv6]);
     let text = registry.encode();
     let types: BTreeSet<&str> =
@@ -78,13 +78,13 @@ fn all_names_and_types_are_there_from_the_start() {
 }
 
 #[test]
-fn families_that_are_not_in_use_are_not_there() {
+fn unused_families_have_no_metrics() {
     let (registry, _metrics) = start(&[Family::Ipv6]);
     assert!(!registry.encode().contains("IPv4"));
 }
 
 #[test]
-fn buckets_are_kube_proxys() {
+fn buckets_match_kube_proxy() {
     let (registry, _metrics) = start(&[Family::Ipv4]);
     let doubling = [
         "0.001", "0.002", "0.004", "0.008", "0.016", "0.032", "0.064", "0.128", "0.256", "0.512",
@@ -107,7 +107,7 @@ fn buckets_are_kube_proxys() {
 }
 
 #[test]
-fn passes_are_timed_also_where_they_fail() {
+fn successful_and_failed_passes_are_timed() {
     let (registry, metrics) = start(&[Family::Ipv4, Family::Ipv6]);
     let now = Timestamp::from_millisecond(1_772_366_400_500).unwrap();
     metrics.synced(Family::Ipv4, Pass::Full, 3 * MILLISECOND, now);
@@ -125,7 +125,7 @@ fn passes_are_timed_also_where_they_fail() {
         value(&registry, &format!("kubeproxy_sync_proxy_rules_{name}{{ip_family=\"{family}\"}}"))
     };
     assert_eq!(of("last_timestamp_seconds", "IPv4"), 1_772_366_400.5);
-    assert_eq!(of("last_timestamp_seconds", "IPv6"), 0.0, "it failed");
+    assert_eq!(of("last_timestamp_seconds", "IPv6"), 0.0, "the pass failed");
     assert_eq!(of("nftables_sync_failures_total", "IPv4"), 0.0);
     assert_eq!(of("nftables_sync_failures_total", "IPv6"), 1.0);
     metrics.queued(Family::Ipv6, now);
@@ -139,7 +139,7 @@ fn passes_are_timed_also_where_they_fail() {
 }
 
 #[test]
-fn changes_wait_until_they_are_taken() {
+fn changes_are_pending_until_taken() {
     let (registry, metrics) = start(&[Family::Ipv4]);
     metrics.endpoints_changed();
     metrics.endpoints_changed();
@@ -152,7 +152,7 @@ fn changes_wait_until_they_are_taken() {
 }
 
 #[test]
-fn what_others_compute_is_shown() {
+fn gauges_and_counters_show_the_given_values() {
     let (registry, metrics) = start(&[Family::Ipv4, Family::Ipv6]);
     metrics.no_local_endpoints(Traffic::Internal, Family::Ipv4, 2);
     metrics.no_local_endpoints(Traffic::External, Family::Ipv4, 7);
@@ -198,14 +198,14 @@ fn tiers() -> Vec<Tier> {
 }
 
 #[test]
-fn routes_are_counted_by_tier_and_forgotten_when_they_are_gone() {
+fn routes_are_counted_by_tier_and_reset() {
     let (registry, metrics) = start(&[Family::Ipv4]);
     let of = |tier: &Tier| {
         let code = tier.code();
         value(&registry, &format!("nearhop_proxy_routes{{ip_family=\"IPv4\",tier=\"{code}\"}}"))
     };
     let all = tiers();
-    assert!(all.iter().all(|tier| of(tier) == 0.0), "each is there from the start");
+    assert!(all.iter().all(|tier| of(tier) == 0.0), "every tier has a value from the start");
     metrics.routes(Family::Ipv4, all.iter().chain(&[Tier::All, Tier::Key("b".into())]));
     assert_eq!((of(&Tier::All), of(&Tier::Key("c".into())), of(&Tier::Local)), (2.0, 2.0, 1.0));
     metrics.routes(Family::Ipv4, [&Tier::All]);

@@ -1,5 +1,4 @@
-//! Tests on the real kernel: the layout loads, lists as it was written, and survives a round trip
-//! through the nft program.
+//! Tests on the real kernel: the layout loads, and nft can load its own output of the layout.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,17 +16,17 @@ use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
 use support::*;
 
-fn loads(kernel: &mut Kernel, family: Family) -> Table {
+fn load_layout(kernel: &mut Kernel, family: Family) -> Table {
     let table = table(family, "nearhop");
     kernel.apply(&batch(&table, layout(family))).unwrap();
     table
 }
 
-/// Prints with nft, loads the output, and prints again.
-fn survives_nft() {
+/// Prints the ruleset with nft, loads this output, and asserts that nft prints the same again.
+fn assert_nft_round_trip() {
     let Some(first) = nft(&["list", "ruleset"], "") else { return };
     let first: String =
-        first.lines().filter(|line| !beyond_nft(line)).collect::<Vec<_>>().join("\n");
+        first.lines().filter(|line| !is_unreadable_for_nft(line)).collect::<Vec<_>>().join("\n");
     nft(&["flush", "ruleset"], "").unwrap();
     nft(&["-f", "-"], &first).unwrap();
     assert_eq!(nft(&["list", "ruleset"], "").unwrap().trim_end(), first);
@@ -35,28 +34,28 @@ fn survives_nft() {
 
 /// A rule that nft prints but cannot read: for an `update` with two IPv6 addresses, nft 1.0.6
 /// leaves gaps between registers and aborts.
-fn beyond_nft(line: &str) -> bool {
+fn is_unreadable_for_nft(line: &str) -> bool {
     line.contains("update @affinity") && line.contains("ct original ip6 saddr")
 }
 
 #[test]
-fn ipv4() {
-    in_namespace("ipv4", |kernel| {
-        loads(kernel, Family::Ipv4);
-        survives_nft();
+fn the_ipv4_layout_loads_and_round_trips_through_nft() {
+    in_namespace("the_ipv4_layout_loads_and_round_trips_through_nft", |kernel| {
+        load_layout(kernel, Family::Ipv4);
+        assert_nft_round_trip();
     });
 }
 
 #[test]
-fn ipv6() {
-    in_namespace("ipv6", |kernel| {
-        loads(kernel, Family::Ipv6);
-        survives_nft();
+fn the_ipv6_layout_loads_and_round_trips_through_nft() {
+    in_namespace("the_ipv6_layout_loads_and_round_trips_through_nft", |kernel| {
+        load_layout(kernel, Family::Ipv6);
+        assert_nft_round_trip();
     });
 }
 
 /// The chains and sets that the proxy writes, including every kind of chain on demand.
-fn house(config: &Config) -> Vec<Op> {
+fn full_layout(config: &Config) -> Vec<Op> {
     let family = config.family();
     let mut ops = vec![Op::AddTable { comment: "rules".into() }];
     ops.extend(SetId::ALL.into_iter().map(|id| Op::AddSet(id.define(family))));
@@ -122,12 +121,12 @@ fn configurations(family: Family) -> Vec<Config> {
 }
 
 #[test]
-fn what_the_proxy_writes() {
-    in_namespace("what_the_proxy_writes", |kernel| {
+fn all_configurations_load_and_round_trip_through_nft() {
+    in_namespace("all_configurations_load_and_round_trip_through_nft", |kernel| {
         for family in [Family::Ipv4, Family::Ipv6] {
             for config in configurations(family) {
-                kernel.apply(&batch(&config.table, house(&config))).unwrap();
-                survives_nft();
+                kernel.apply(&batch(&config.table, full_layout(&config))).unwrap();
+                assert_nft_round_trip();
                 kernel.apply(&batch(&config.table, vec![Op::DeleteTable])).unwrap();
             }
         }

@@ -89,8 +89,8 @@ fn decode(bytes: &[u8]) -> Vec<DumpedElement> {
 }
 
 #[test]
-fn a_hundred_thousand_elements_come_back_as_they_went() {
-    in_namespace("a_hundred_thousand_elements_come_back_as_they_went", |kernel| {
+fn a_hundred_thousand_elements_round_trip() {
+    in_namespace("a_hundred_thousand_elements_round_trip", |kernel| {
         let table = table(Family::Ipv4, "nearhop");
         kernel.apply(&batch(&table, layout(Family::Ipv4))).unwrap();
         let emptied = kernel.dump_elements(&table, "endpoints").unwrap();
@@ -171,11 +171,11 @@ fn verdicts(kernel: &mut Kernel, services: u32) {
 }
 
 #[test]
-fn ten_thousand_verdicts() {
-    in_namespace("ten_thousand_verdicts", |kernel| verdicts(kernel, 10_000));
+fn ten_thousand_verdicts_can_be_changed() {
+    in_namespace("ten_thousand_verdicts_can_be_changed", |kernel| verdicts(kernel, 10_000));
 }
 
 #[test]
-fn forty_four_thousand_verdicts() {
-    in_namespace("forty_four_thousand_verdicts", |kernel| verdicts(kernel, 44_000));
+fn forty_four_thousand_verdicts_can_be_changed() {
+    in_namespace("forty_four_thousand_verdicts_can_be_changed", |kernel| verdicts(kernel, 44_000));
 }

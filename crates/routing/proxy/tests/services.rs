@@ -43,7 +43,7 @@ fn address(services: &ServiceHealth, name: &str) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_service_is_answered_for_on_any_path() {
+async fn a_listener_answers_on_any_path_and_method() {
     let health = health();
     let mut services = ServiceHealth::new(health.clone());
     assert_eq!(services.sync(all([("cart", wanted(0, 3))])).await, []);
@@ -72,7 +72,7 @@ async fn a_service_is_answered_for_on_any_path() {
 }
 
 #[tokio::test]
-async fn counts_change_without_closing_anything() {
+async fn counts_change_without_closing_the_listener() {
     let mut services = ServiceHealth::new(health());
     services.sync(all([("cart", wanted(0, 0))])).await;
     let cart = address(&services, "cart");
@@ -84,7 +84,7 @@ async fn counts_change_without_closing_anything() {
     let mut open = TcpStream::connect(cart).await.unwrap();
     open.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     services.sync(all([("cart", wanted(0, 2))])).await;
-    assert_eq!(address(&services, "cart"), cart, "port 0 would have become another one");
+    assert_eq!(address(&services, "cart"), cart, "the listener is not opened again");
     open.write_all(b"Host: x\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     open.read_to_string(&mut answer).await.unwrap();
@@ -93,7 +93,7 @@ async fn counts_change_without_closing_anything() {
 }
 
 #[tokio::test]
-async fn ports_move_from_service_to_service_within_a_sync() {
+async fn ports_move_between_services_within_one_sync() {
     let mut services = ServiceHealth::new(health());
     services.sync(all([("a", wanted(0, 1)), ("b", wanted(0, 2))])).await;
     let (first, second) = (address(&services, "a"), address(&services, "b"));
@@ -110,13 +110,13 @@ async fn ports_move_from_service_to_service_within_a_sync() {
     }
     // A new Service gets the port of one that is removed in the same sync.
     assert_eq!(services.sync(all([("c", wanted(ports.0, 1))])).await, []);
-    assert!(TcpStream::connect((LOCALHOST, ports.1)).await.is_err(), "it is closed");
+    assert!(TcpStream::connect((LOCALHOST, ports.1)).await.is_err(), "the port is closed");
     assert_eq!(services.addresses(&key("a")), []);
     assert_eq!(ask(address(&services, "c"), "GET /").await.code, 200);
 }
 
 #[tokio::test]
-async fn a_failure_is_told_once_and_harms_nobody_else() {
+async fn a_failed_listener_is_reported_once_and_does_not_affect_others() {
     let other = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
     let taken = other.local_addr().unwrap().port();
     let mut services = ServiceHealth::new(health());
@@ -130,7 +130,7 @@ async fn a_failure_is_told_once_and_harms_nobody_else() {
     for name in ["a", "c"] {
         assert_eq!(ask(address(&services, name), "GET /").await.code, 200);
     }
-    assert_eq!(services.sync(want()).await, [], "it is known");
+    assert_eq!(services.sync(want()).await, [], "the failure is already reported");
     drop(other);
     assert_eq!(services.sync(want()).await, []);
     assert_eq!(services.failing(), 0);
@@ -144,7 +144,7 @@ async fn a_failure_is_told_once_and_harms_nobody_else() {
 }
 
 #[tokio::test]
-async fn each_address_is_opened_and_closed_by_itself() {
+async fn addresses_are_opened_and_closed_separately() {
     let other = TcpListener::bind((OTHER, 0)).await.unwrap();
     let port = other.local_addr().unwrap().port();
     let mut services = ServiceHealth::new(health());
@@ -157,11 +157,11 @@ async fn each_address_is_opened_and_closed_by_itself() {
     drop(other);
     assert_eq!(services.sync(on(&[OTHER])).await, []);
     assert_eq!(services.addresses(&key("cart")), [SocketAddr::new(OTHER, port)]);
-    assert!(TcpStream::connect((LOCALHOST, port)).await.is_err(), "it is closed");
+    assert!(TcpStream::connect((LOCALHOST, port)).await.is_err(), "the port is closed");
 }
 
 #[tokio::test]
-async fn slow_clients_of_one_service_keep_nobody_waiting() {
+async fn slow_clients_of_one_service_do_not_block_others() {
     let mut services = ServiceHealth::new(health());
     services.sync(all([("a", wanted(0, 1)), ("b", wanted(0, 1))])).await;
     let mut slow = Vec::new();
@@ -172,8 +172,8 @@ async fn slow_clients_of_one_service_keep_nobody_waiting() {
     }
     for name in ["b", "a"] {
         let heard = timeout(PATIENCE, ask(address(&services, name), "GET /")).await;
-        assert_eq!(heard.expect("nobody waits").code, 200);
+        assert_eq!(heard.expect("the listener answers in time").code, 200);
     }
     let ended = timeout(PATIENCE, slow[99].read_to_end(&mut Vec::new())).await;
-    assert!(ended.is_ok(), "a slow client keeps its connection");
+    assert!(ended.is_ok(), "the listener does not close the slow connection");
 }

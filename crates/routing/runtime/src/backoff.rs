@@ -54,23 +54,27 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn waits_double_up_to_the_cap() {
+    fn delays_double_up_to_the_cap() {
         let backoff = Backoff::new(SECOND, 30 * SECOND);
         let waits: Vec<u64> = (0..7).map(|n| backoff.delay(n, 0.0).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
     }
 
     #[test]
-    fn chance_takes_away_a_quarter_at_most() {
+    fn jitter_shortens_a_delay_by_at_most_a_quarter() {
         let backoff = Backoff::new(SECOND, 8 * SECOND);
         assert_eq!(backoff.delay(2, 1.0), 3 * SECOND);
         assert_eq!(backoff.delay(9, 1.0), 6 * SECOND);
         assert_eq!(backoff.delay(2, 0.5), Duration::from_millis(3500));
-        assert_eq!(backoff.delay(0, 7.0), Duration::from_millis(750), "chance is clamped");
+        assert_eq!(
+            backoff.delay(0, 7.0),
+            Duration::from_millis(750),
+            "the random number is clamped"
+        );
     }
 
     #[test]
-    fn failures_are_counted() {
+    fn next_delay_counts_failures() {
         let backoff = Backoff::new(SECOND, 4 * SECOND);
         let mut failures = 0;
         for longest in [1, 2, 4, 4] {
@@ -81,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overflows() {
+    fn extreme_values_do_not_overflow() {
         let backoff = Backoff::new(SECOND, Duration::MAX);
         assert!(backoff.delay(u32::MAX, 0.0) > Duration::from_secs(u64::MAX / 2));
         assert_eq!(Backoff::new(Duration::ZERO, SECOND).delay(u32::MAX, 0.3), Duration::ZERO);

@@ -60,7 +60,7 @@ pub enum RuntimeError {
     LeaseOptions(String),
     #[error("unknown log format {0:?}; use text or json")]
     LogFormat(String),
-    #[error("cannot receive signals: {0}; is the process out of file descriptors?")]
+    #[error("cannot receive signals: {0}; raise the limit of open files (ulimit -n)")]
     Signals(#[source] io::Error),
 }
 

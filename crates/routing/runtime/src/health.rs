@@ -189,12 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_needs_more_than_life() {
+    fn readiness_requires_live_and_ready_checks() {
         let health = Health::new();
         assert!(health.report(Purpose::Ready).is_ok());
         let loop_ = health.check("loop", Purpose::Live);
         let synced = health.check("synced", Purpose::Ready);
-        assert!(!health.report(Purpose::Live).is_ok(), "not yet");
+        assert!(!health.report(Purpose::Live).is_ok(), "the check has no state yet");
         loop_.set(Ok(()));
         assert!(health.report(Purpose::Live).is_ok());
         assert_eq!(
@@ -213,14 +213,14 @@ mod tests {
         let began = Instant::now();
         let _stuck = health.heartbeat("loop");
         let after = |seconds| health.report_at(Purpose::Live, began + Duration::from_secs(seconds));
-        assert!(after(29).is_ok(), "its creation counts as an iteration");
+        assert!(after(29).is_ok(), "the creation of the check counts as an iteration");
         let list = after(100).list("livez");
         assert!(list.starts_with("[-]loop failed: the loop hangs: no iteration for "), "{list}");
         assert!(!health.report_at(Purpose::Ready, began + Duration::from_secs(100)).is_ok());
     }
 
     #[tokio::test]
-    async fn a_loop_without_events_does_not_hang() {
+    async fn a_loop_without_events_passes_the_live_check() {
         let health = Health::new();
         let limit = TURN * 2;
         let heartbeat = health.heartbeat_within("loop", limit);
@@ -231,7 +231,7 @@ mod tests {
         turning.abort();
         let deadline = Instant::now() + Duration::from_secs(60);
         while health.live().is_ok() {
-            assert!(Instant::now() < deadline, "a loop that has ended still counts as alive");
+            assert!(Instant::now() < deadline, "the check of an ended loop still passes");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

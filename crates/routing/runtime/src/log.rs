@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn verbosity_means_what_it_means_to_klog() {
+    fn verbosity_levels_match_klog() {
         let text = |v| logged(v, None, LogFormat::Text);
         assert_eq!(words(&text(0)), ["ours-info", "theirs-warn"]);
         assert_eq!(words(&text(2)), words(&text(0)));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_an_object_a_line() {
+    fn json_output_has_one_object_per_line() {
         let text = logged(0, None, LogFormat::Json);
         let line = text.lines().next().unwrap();
         assert!(line.starts_with('{') && line.contains("\"message\":\"ours-info\""), "{line}");

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_due_once_at_its_first_event() {
+    fn repeated_adds_are_due_once_at_the_earliest_time() {
         let start = Instant::now();
         let mut queue = WorkQueue::new(4);
         for ms in [1000, 1100, 1200, 5000] {
@@ -392,16 +392,20 @@ mod tests {
         assert_eq!(queue.take(after(start, 400)), None);
         queue.add_and_reset(&"a", after(start, 400));
         assert_eq!(queue.take(after(start, 400)), Some("a"));
-        assert_eq!(fail(&mut queue, "a", after(start, 400), 500), 1, "counted from the change on");
+        assert_eq!(fail(&mut queue, "a", after(start, 400), 500), 1, "the change resets the count");
         assert_eq!(queue.failing().collect::<Vec<_>>(), [&"a"]);
         assert!(queue.has_given_up(1) && !queue.has_given_up(2));
         queue.take(after(start, 900)).unwrap();
         queue.add_and_reset(&"a", after(start, 900));
-        assert_eq!(fail(&mut queue, "a", after(start, 900), 500), 1, "it changed while it ran");
+        assert_eq!(
+            fail(&mut queue, "a", after(start, 900), 500),
+            1,
+            "the object changed while its key ran"
+        );
     }
 
     #[test]
-    fn failures_of_each_cause_count_on_their_own() {
+    fn failures_are_counted_per_cause() {
         let mut now = Instant::now();
         let mut queue = WorkQueue::new(4);
         queue.add(&"a", now);
@@ -434,7 +438,7 @@ mod tests {
         assert_eq!(queue.take(later), Some("e"));
         assert_eq!(queue.running(), 3);
         assert_eq!(queue.depth(later), 2);
-        assert_eq!(queue.depth(start), 0, "they are not due yet");
+        assert_eq!(queue.depth(start), 0, "the keys are not due yet");
     }
 
     #[test]
@@ -463,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_beyond_the_range_of_the_clock_is_a_day() {
+    fn a_delay_beyond_the_clock_range_is_one_day() {
         let start = Instant::now();
         let mut queue = WorkQueue::new(1);
         for delay in [Duration::MAX, Duration::from_secs(1 << 63)] {
@@ -476,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_reports_what_client_go_reports() {
+    fn queue_metrics_match_client_go() {
         let (start, metrics) = (Instant::now(), Metrics::new());
         let mut queue = WorkQueue::new(1).with_metrics(WorkqueueMetrics::new(&metrics, "q"));
         queue.add(&"a", start);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_clone_learns_of_a_request() {
+    async fn every_clone_receives_the_request() {
         let (trigger, shutdown) = Shutdown::manual();
         let other = shutdown.clone();
         assert!(!shutdown.is_requested());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_trigger_is_a_request() {
+    async fn dropping_the_trigger_requests_shutdown() {
         let (trigger, shutdown) = Shutdown::manual();
         drop(trigger);
         shutdown.wait().await;

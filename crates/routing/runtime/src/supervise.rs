@@ -76,7 +76,7 @@ fn report(name: String, panic: &(dyn Any + Send)) {
 pub fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "it does not say why".to_owned())
+    text.unwrap_or_else(|| "no panic message".to_owned())
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
         aborted.abort();
         aborted.await.unwrap_err();
         thread("returns", || {}).unwrap().join().unwrap();
-        assert!(LAST.borrow().is_none(), "an end in order is no failure");
+        assert!(LAST.borrow().is_none(), "a task that returns or is aborted has not failed");
 
         spawn("lease", async { panic!("no {}", "clock") }).await.unwrap();
         let failed = timeout(Duration::from_secs(20), failure()).await.unwrap();

@@ -208,38 +208,40 @@ mod tests {
     use crate::pki::{Authority, KUBELET_CLIENT, Subject};
 
     fn certificate(pair: &Pair) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("it is PEM")
+        CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("the certificate is PEM")
     }
 
     #[test]
     fn the_common_name_of_a_certificate_is_read() {
-        let authority = Authority::create("test").expect("keys can be made");
+        let authority = Authority::create("test").expect("the CA is created");
         let long = "x".repeat(200);
         for name in [KUBELET_CLIENT, "zürich", &long] {
-            let pair = authority.issue_client(name).expect("it can be made");
+            let pair = authority.issue_client(name).expect("the certificate is issued");
             assert_eq!(common_names(&certificate(&pair)), [name]);
         }
         let server = Subject { common_name: "n1", ..Subject::default() };
-        let pair = authority.issue_server(&server).expect("it can be made");
+        let pair = authority.issue_server(&server).expect("the certificate is issued");
         assert_eq!(common_names(&certificate(&pair)), ["n1"]);
     }
 
     #[test]
-    fn what_is_no_der_has_no_elements() {
+    fn invalid_der_has_no_elements() {
         assert_eq!(elements(&[0x31, 5, 1]).count(), 0);
         assert_eq!(elements(&[0x31, 0x82, 1, 0]).count(), 0);
         assert_eq!(elements(&[0x31, 1, 7, 0x30]).collect::<Vec<_>>(), [(0x31, &[7][..])]);
     }
 
     #[test]
-    fn what_is_no_certificate_is_named() {
-        let authority = Authority::create("test").expect("keys can be made");
-        let pair = authority.issue_client("c").expect("it can be made");
-        let said = server_config(&pair, Some("nothing")).expect_err("no CA").to_string();
+    fn errors_name_the_invalid_part() {
+        let authority = Authority::create("test").expect("the CA is created");
+        let pair = authority.issue_client("c").expect("the certificate is issued");
+        let said =
+            server_config(&pair, Some("nothing")).expect_err("the CA is invalid").to_string();
         assert!(said.contains("CA of clients") && said.contains("Cure"), "{said}");
         let keyless = Pair { key: String::new(), ..pair };
-        let said =
-            client_config(Some(&keyless), &Trust::AnyServer).expect_err("no key").to_string();
+        let said = client_config(Some(&keyless), &Trust::AnyServer)
+            .expect_err("the key is missing")
+            .to_string();
         assert!(said.contains("private key"), "{said}");
     }
 }

@@ -15,19 +15,20 @@ fn start(health: &Health) -> Server {
         Setup::new("admin", ([127, 0, 0, 1], 0).into()),
         routes(Metrics::of_process(), health.clone()),
     )
-    .expect("a free port")
+    .expect("a port is free")
 }
 
 /// Sends a request and reads the reply to its end.
 async fn ask(admin: &Server, line: &str) -> String {
-    let mut stream =
-        TcpStream::connect(admin.address().expect("it listens")).await.expect("it listens");
+    let mut stream = TcpStream::connect(admin.address().expect("the server listens"))
+        .await
+        .expect("the server listens");
     stream
         .write_all(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
         .await
-        .expect("it reads");
+        .expect("the server reads");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("it answers in text");
+    stream.read_to_string(&mut answer).await.expect("the reply is text");
     answer
 }
 
@@ -36,7 +37,7 @@ fn is(answer: &str, code: u16, body: &str) -> bool {
 }
 
 #[tokio::test]
-async fn probes_tell_how_the_checks_stand() {
+async fn probes_report_the_state_of_the_checks() {
     let health = Health::new();
     let admin = start(&health);
     let lease = health.check("lease", Purpose::Live);
@@ -86,36 +87,41 @@ async fn other_methods_and_paths_are_refused() {
 }
 
 #[tokio::test]
-async fn slow_and_broken_clients_hold_nobody_up() {
+async fn slow_and_broken_clients_do_not_block_others() {
     let admin = start(&Health::new());
     let mut slow = Vec::new();
     for _ in 0..100 {
-        let mut stream = TcpStream::connect(admin.address().expect("it listens")).await.unwrap();
+        let mut stream =
+            TcpStream::connect(admin.address().expect("the server listens")).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nX-Slow: ").await.unwrap();
         slow.push(stream);
     }
     for _ in 0..20 {
-        let mut stream = TcpStream::connect(admin.address().expect("it listens")).await.unwrap();
+        let mut stream =
+            TcpStream::connect(admin.address().expect("the server listens")).await.unwrap();
         stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00 not HTTP\r\n\r\n").await.unwrap();
     }
     let asked = Instant::now();
     let answer = ask(&admin, "GET /healthz").await;
     assert!(is(&answer, 200, "ok"), "{answer}");
-    assert!(asked.elapsed() < Duration::from_secs(4), "before the slow ones are given up");
+    assert!(
+        asked.elapsed() < Duration::from_secs(4),
+        "the server answers before it closes slow connections"
+    );
 
-    // The server closes them after its time limit.
+    // The server closes slow connections after its time limit.
     let mut rest = Vec::new();
     let ended = slow[0].read_to_end(&mut rest);
     let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;
-    assert!(ended.is_ok(), "a slow client keeps its connection");
+    assert!(ended.is_ok(), "the server does not close the slow connection");
 }
 
 #[tokio::test]
-async fn it_stops_when_dropped_and_says_who_is_in_the_way() {
+async fn a_dropped_server_stops_and_a_port_in_use_is_named() {
     let admin = start(&Health::new());
-    let address = admin.address().expect("it listens");
+    let address = admin.address().expect("the server listens");
     let taken = serve(Setup::new("admin", address), routes(Metrics::new(), Health::new()));
-    let error = taken.expect_err("the port is taken");
+    let error = taken.expect_err("the port is in use");
     assert!(matches!(error, RuntimeError::Listen { .. }));
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     drop(admin);
@@ -127,5 +133,5 @@ async fn it_stops_when_dropped_and_says_who_is_in_the_way() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(refused, "it still listens");
+    assert!(refused, "the dropped server still listens");
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use nearhop_runtime::shutdown::Shutdown;
 
 const CHILD: &str = "NEARHOP_TEST_SIGNALS_CHILD";
-const NAME: &str = "the_first_signal_asks_and_the_second_ends";
+const NAME: &str = "first_signal_requests_shutdown_and_second_exits";
 
 /// The child process: waits for the first signal, then ends slowly.
 fn run_child() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime can be made").block_on(async {
-        let shutdown = Shutdown::on_signals().expect("signals can be received");
+    runtime.expect("the runtime starts").block_on(async {
+        let shutdown = Shutdown::on_signals().expect("the signal handlers are installed");
         println!("\nwaiting");
         shutdown.wait().await;
         println!("\nstopping");
@@ -23,19 +23,23 @@ fn run_child() {
 
 fn send(signal: &str, child: &Child) {
     let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
-    assert!(sent.expect("there is kill").success());
+    assert!(sent.expect("the kill program runs").success());
 }
 
 fn read_until(word: &str, lines: &mut BufReader<ChildStdout>) {
     let mut line = String::new();
     while line.trim() != word {
         line.clear();
-        assert_ne!(lines.read_line(&mut line).expect("it writes text"), 0, "it ended early");
+        assert_ne!(
+            lines.read_line(&mut line).expect("the child writes text"),
+            0,
+            "the child ended early"
+        );
     }
 }
 
 #[test]
-fn the_first_signal_asks_and_the_second_ends() {
+fn first_signal_requests_shutdown_and_second_exits() {
     if std::env::var_os(CHILD).is_some() {
         return run_child();
     }

@@ -1,4 +1,4 @@
-//! A lab as users start it, and a namespace in it as an outside test suite would use it.
+//! A lab that `nearhop lab up` starts, and a namespace in it that a test uses only through the API.
 
 mod room;
 
@@ -17,24 +17,24 @@ use crate::server::binary;
 
 pub use room::{AGNHOST, ECHO, Line, Room};
 
-/// Deadline for what must happen: long, because only a failing test waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for a condition; long, because only a failing test waits for all of it.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `nearhop lab up`, running; ended when dropped.
+/// A running `nearhop lab up`; killed when dropped.
 pub struct Lab {
     process: Child,
     scratch: TempDir,
-    /// How its API is reached.
+    /// Path of its kubeconfig.
     pub kubeconfig: PathBuf,
 }
 
 impl Lab {
-    /// Starts one, and waits until it says that it is up.
+    /// Starts a lab, and waits until it prints the path of its kubeconfig.
     pub fn up(args: &[&str]) -> Result<Self> {
         Self::up_in(tempfile::tempdir()?, args)
     }
 
-    /// The same with its directory in this one.
+    /// The same with `scratch` as `XDG_RUNTIME_DIR`.
     pub fn up_in(scratch: TempDir, args: &[&str]) -> Result<Self> {
         let errors = scratch.path().join("stderr");
         let mut process = command(scratch.path())?
@@ -47,7 +47,7 @@ impl Lab {
             .context("start nearhop lab up")?;
         let stdout = process.stdout.take().context("stdout is piped")?;
         let (sender, kubeconfigs) = mpsc::channel();
-        // The pipe is drained to the end, so that later output can never block it.
+        // Reads the pipe to its end, so that later output never blocks the lab.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
@@ -55,7 +55,7 @@ impl Lab {
                 }
             }
         });
-        let Ok(kubeconfig) = kubeconfigs.recv_timeout(PATIENCE * 2) else {
+        let Ok(kubeconfig) = kubeconfigs.recv_timeout(TIMEOUT * 2) else {
             let _ = process.kill();
             let _ = process.wait();
             bail!("nearhop lab up: {}", fs::read_to_string(errors)?);
@@ -63,27 +63,27 @@ impl Lab {
         Ok(Self { process, scratch, kubeconfig })
     }
 
-    /// The process of `lab up`.
+    /// Process id of `lab up`.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Its directory's parent, as `XDG_RUNTIME_DIR`.
+    /// `XDG_RUNTIME_DIR` of the lab, the parent of its directory.
     pub fn runtime_dir(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Runs `nearhop ARGS` where it finds this lab.
+    /// Runs `nearhop ARGS` with the same `XDG_RUNTIME_DIR`, so that it finds this lab.
     pub fn run(&self, args: &[&str]) -> Result<Output> {
         Ok(command(self.scratch.path())?.args(args).stdin(Stdio::null()).output()?)
     }
 
-    /// Runs `nearhop lab fault ARGS`, which must do.
+    /// Runs `nearhop lab fault ARGS`, which must succeed.
     pub fn fault(&self, args: &[&str]) -> Result<()> {
         self.text(&[&["lab", "fault"], args].concat()).map(drop)
     }
 
-    /// What `nearhop ARGS` prints; it must end well.
+    /// Standard output of `nearhop ARGS`, which must succeed.
     pub fn text(&self, args: &[&str]) -> Result<String> {
         let output = self.run(args)?;
         if !output.status.success() {
@@ -92,7 +92,7 @@ impl Lab {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// What `nearhop lab drive ARGS -o json` prints, however it ends.
+    /// Report of `nearhop lab drive ARGS -o json`, with any exit code.
     pub fn drive(&self, args: &[&str]) -> Result<Value> {
         let output = self.run(&[&["lab", "drive", "-o", "json"], args].concat())?;
         serde_json::from_slice(&output.stdout)
@@ -100,8 +100,8 @@ impl Lab {
     }
 
     /// Waits for the end of `lab up`.
-    pub fn wait(mut self, patience: Duration) -> Result<std::process::ExitStatus> {
-        let deadline = Instant::now() + patience;
+    pub fn wait(mut self, limit: Duration) -> Result<std::process::ExitStatus> {
+        let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             if let Some(status) = self.process.try_wait()? {
                 return Ok(status);
@@ -114,13 +114,13 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // The hard way: nothing may depend on a gentle end.
+        // With SIGKILL: no test may depend on a graceful end.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The `nearhop` command, with its labs in this directory.
+/// The `nearhop` command with this `XDG_RUNTIME_DIR`, in which it keeps its labs.
 pub fn command(runtime_dir: &Path) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.env("XDG_RUNTIME_DIR", runtime_dir);

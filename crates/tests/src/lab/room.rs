@@ -1,4 +1,5 @@
-//! A namespace of a cluster, and what a test does there: only through the API.
+//! A namespace for one test, and the requests of a test in it. It uses only the API, so it works
+//! in any cluster.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,39 +13,39 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::http::Target;
 use crate::rest;
 use crate::server::read_kubeconfig;
 
-/// The image of Kubernetes' own tests.
+/// Server image of Kubernetes' end-to-end tests.
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
-/// The lab's own server.
+/// Image of the lab's echo server.
 pub const ECHO: &str = "nearhop/echo";
 
-/// A request that takes so much longer than what it asks for is stuck.
+/// A check that takes this much longer than the time limit is stuck.
 const STUCK: Duration = Duration::from_secs(20);
 
-/// A namespace of one's own.
+/// A new namespace for one test.
 pub struct Room {
-    /// As the administrator.
+    /// Client with the administrator's credentials.
     pub admin: Target,
     client: kube::Client,
-    /// Its name.
+    /// Name of the namespace.
     pub namespace: String,
 }
 
-/// One connection of a client loop, as `lab-drive --lines` tells it.
+/// One connection of a client loop, as `lab-drive --lines` prints it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Milliseconds since the loop began.
     pub at: f64,
-    /// The Pod that answered, or `!` and what went wrong.
-    pub who: String,
+    /// Name of the Pod that answered, or `!` and the error.
+    pub result: String,
 }
 
 impl Room {
-    /// Makes a namespace.
+    /// Creates the namespace.
     pub async fn new(kubeconfig: &Path) -> Result<Self> {
         let (admin, _) = read_kubeconfig(kubeconfig)?;
         let options = nearhop_runtime::client::ClientOptions {
@@ -81,7 +82,7 @@ impl Room {
         Ok(())
     }
 
-    /// Deployments and DaemonSets have a group of their own.
+    /// Path of the namespace in the API group of a resource: Deployments and DaemonSets are in `apps`.
     fn root(&self, path: &str) -> String {
         let group = if path.starts_with("deployments") || path.starts_with("daemonsets") {
             "/apis/apps/v1"
@@ -91,25 +92,25 @@ impl Room {
         format!("{group}/namespaces/{}", self.namespace)
     }
 
-    /// Deletes a Pod, with its usual grace.
+    /// Deletes a Pod with its grace period.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
         let path = format!("/api/v1/namespaces/{}/pods/{name}", self.namespace);
         self.admin.delete(&path).await?.ok()?;
         Ok(())
     }
 
-    /// Ends a Pod without any grace.
+    /// Deletes a Pod without a grace period.
     pub async fn kill_pod(&self, name: &str) -> Result<()> {
         self.delete_pod(&format!("{name}?gracePeriodSeconds=0")).await
     }
 
-    /// A Pod of agnhost or echo on a node.
+    /// Creates an agnhost Pod on a node.
     pub async fn server(&self, name: &str, node: &str, app: &str, args: &[&str]) -> Result<()> {
         let container = json!({"name": "server", "image": AGNHOST, "args": args});
         self.pod(name, node, &json!({"app": app}), container).await
     }
 
-    /// A Pod of one container on a node.
+    /// Creates a Pod with one container on a node.
     pub async fn pod(
         &self,
         name: &str,
@@ -131,7 +132,8 @@ impl Room {
         Ok(())
     }
 
-    /// A client loop in a Pod: it asks `target` so often a second, and its log tells of each.
+    /// Creates a Pod that runs a client loop: it connects to the targets of `job` at a fixed rate,
+    /// and logs one line for each connection.
     pub async fn client_loop(&self, name: &str, node: &str, job: &Value) -> Result<()> {
         let command = ["/.nearhop", "lab-drive", "--lines", "--job", &job.to_string()];
         let container = json!({"name": "client", "image": ECHO, "command": command});
@@ -145,7 +147,7 @@ impl Room {
         log.lines().map(|line| parse_line(line).with_context(|| line.to_owned())).collect()
     }
 
-    /// A Service.
+    /// Creates a Service.
     pub async fn service(&self, name: &str, spec: Value) -> Result<Value> {
         let object = json!({
             "apiVersion": "v1",
@@ -156,7 +158,7 @@ impl Room {
         self.create(&object).await
     }
 
-    /// The names of Pods with a label `app`.
+    /// The Pods with this label `app`.
     pub async fn pods_of(&self, app: &str) -> Result<Vec<Value>> {
         let list = self.get(&format!("pods?labelSelector=app%3D{app}")).await?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
@@ -164,7 +166,7 @@ impl Room {
 
     /// Waits until these Pods are ready.
     pub async fn until_ready(&self, names: &[&str]) -> Result<()> {
-        self.until(&format!("{names:?} ready"), PATIENCE, || async {
+        self.until(&format!("{names:?} ready"), TIMEOUT, || async {
             let list = self.get("pods").await?;
             let pods = list["items"].as_array().cloned().unwrap_or_default();
             let ready = |name: &str| {
@@ -182,20 +184,20 @@ impl Room {
         Ok(self.admin.get(&path).await?.ok()?.text())
     }
 
-    /// Runs a command in a Pod: its output, and whether it ended well.
+    /// Runs a command in a Pod; returns its output, and whether it succeeded.
     pub async fn exec(&self, pod: &str, command: &[&str]) -> Result<(String, bool)> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let params = AttachParams::default().stdin(false).stderr(false);
         let mut process = pods.exec(pod, command.to_vec(), &params).await?;
-        let status = process.take_status().context("exec has a status")?;
+        let status = process.take_status().context("exec without a status channel")?;
         let mut output = String::new();
-        let mut stdout = process.stdout().context("stdout was asked for")?;
+        let mut stdout = process.stdout().context("exec without stdout")?;
         stdout.read_to_string(&mut output).await?;
-        let status = status.await.context("exec ends with a status")?;
+        let status = status.await.context("exec ended without a status")?;
         Ok((output, status.status.as_deref() == Some("Success")))
     }
 
-    /// The endpoints of a Service, from all its slices of IPv4.
+    /// The endpoints of a Service, from all its IPv4 slices.
     pub async fn endpoints(&self, service: &str) -> Result<Vec<Value>> {
         let path = format!(
             "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector={}%3D{service}",
@@ -209,9 +211,9 @@ impl Room {
             .collect())
     }
 
-    /// Waits until a Service's slices list so many addresses.
+    /// Waits until a Service's slices list `count` addresses.
     pub async fn until_endpoints(&self, service: &str, count: usize) -> Result<()> {
-        self.until(&format!("{count} endpoints of {service}"), PATIENCE, || async {
+        self.until(&format!("{count} endpoints of {service}"), TIMEOUT, || async {
             let endpoints = self.endpoints(service).await?;
             let addresses: BTreeSet<String> =
                 endpoints.iter().map(|one| one["addresses"][0].to_string()).collect();
@@ -221,23 +223,18 @@ impl Room {
         .await
     }
 
-    /// Waits for a condition; the error after the deadline has what the last look saw.
-    pub async fn until<T, F>(
-        &self,
-        what: &str,
-        patience: Duration,
-        look: impl Fn() -> F,
-    ) -> Result<T>
+    /// Waits for a condition; the error at the deadline has the reason of the last check.
+    pub async fn until<T, F>(&self, what: &str, limit: Duration, look: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Result<Result<T, String>>>,
     {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + limit;
         loop {
-            let why = match timeout(patience + STUCK, look()).await {
+            let why = match timeout(limit + STUCK, look()).await {
                 Ok(Ok(Ok(there))) => return Ok(there),
                 Ok(Ok(Err(why))) => why,
                 Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => "a look at it has no end".to_owned(),
+                Err(_) => "the check does not return".to_owned(),
             };
             if Instant::now() > deadline {
                 bail!("waited for: {what}; but {why}");
@@ -247,7 +244,7 @@ impl Room {
     }
 }
 
-/// Whether a Pod says that it is ready.
+/// Whether a Pod has the condition Ready.
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions.is_some_and(|conditions| {
@@ -258,6 +255,6 @@ fn is_ready(pod: &Value) -> bool {
 fn parse_line(line: &str) -> Option<Line> {
     let mut words = line.split(' ');
     let at = words.next()?.parse().ok()?;
-    let who = words.nth(1)?.to_owned();
-    Some(Line { at, who })
+    let result = words.nth(1)?.to_owned();
+    Some(Line { at, result })
 }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   mod       the site: node, pods, a client outside, the API server
-//!   objects   what is written to the API
+//!   objects   objects in the API
 //!   process   `nearhop proxy`
-//!   traffic   datagrams that tell where they arrived
+//!   traffic   datagrams, and the endpoint that received each
 //! ```
 //!
-//! The network namespace of the test is the node: the API server and the proxy are child processes,
-//! which are there too, so that loopback is the node's. No controllers run: slices are written
-//! by the tests, as they need them.
+//! The network namespace of the test is the node. The API server and the proxy are child processes
+//! in the same namespace, so they use the node's loopback. No controllers run: the tests write the
+//! slices.
 
 pub mod objects;
 pub mod process;
@@ -34,37 +34,37 @@ use crate::http::Target;
 use crate::server::{self, Server, start_process};
 use traffic::{Arrivals, Datagrams};
 
-/// The Node.
+/// Name of the node on which the proxy runs.
 pub const NODE: &str = "node-a";
 /// Another node, for which no proxy runs.
 pub const OTHER_NODE: &str = "node-b";
 /// The node's address.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
-/// Pods' addresses.
+/// Range of the pods' addresses.
 pub const CLUSTER_CIDR: &str = "10.244.0.0/16";
-/// A pod that asks.
+/// Address of the client pod.
 pub const CLIENT_IP: Ipv4Addr = Ipv4Addr::new(10, 244, 9, 1);
-/// A client outside of the cluster.
+/// Address of the client outside of the cluster.
 pub const OUTSIDE_IP: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-/// Where Services get their load balancer's address.
+/// Load balancer address of the Services.
 pub const BALANCER_IP: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
 /// The namespace of all objects.
 pub const NAMESPACE: &str = "site";
-/// How long a test waits for what should take milliseconds.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(10);
+/// Time limit for a condition that should take milliseconds.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// Pause between two checks of a condition.
+const POLL: Duration = Duration::from_millis(10);
 
-/// Whether the API server's objects outlive it.
+/// Where the API server keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
-    /// They do not.
-    Forgets,
-    /// They are kept on disk, for tests that kill it.
-    Remembers,
+    /// In memory.
+    Memory,
+    /// On disk, for tests that kill the server and start it again.
+    Disk,
 }
 
-/// A node, who is around it, and the API.
+/// A node with its pods and an outside host, and the API server.
 pub struct Site {
     /// The node and its hosts.
     pub star: Star,
@@ -72,11 +72,11 @@ pub struct Site {
     pub client: Namespace,
     /// A host outside of the cluster.
     pub outside: Namespace,
-    /// Where datagrams arrived.
+    /// Which endpoint received which datagram.
     pub arrivals: Arrivals,
     /// The API server, unless it was killed.
     pub server: Option<Server>,
-    /// As the administrator.
+    /// Client with the administrator's credentials.
     pub api: Target,
     /// Path of a kubeconfig.
     pub kubeconfig: PathBuf,
@@ -85,20 +85,20 @@ pub struct Site {
     _scratch: TempDir,
 }
 
-/// What runs in a pod: it answers on TCP 8080 and UDP 5353, and takes UDP 5140 in silence.
+/// A pod with its servers: they answer on TCP 8080 and UDP 5353, and do not answer on UDP 5140.
 pub struct Pod {
-    /// Its network.
+    /// Its network namespace.
     pub namespace: Namespace,
     _servers: (Answering, Datagrams, Datagrams),
 }
 
-/// Runs a test's body on a node of its own; `test` is the name that the harness has for it.
+/// Runs a test's body on a new node; `test` is the name of the test in the harness.
 ///
 /// # Panics
 ///
 /// If the body fails.
 pub fn run(test: &str, api: Api, body: impl AsyncFnOnce(&mut Site) -> Result<()> + Send) {
-    // Outside: inside nothing could be downloaded, should something have to be built.
+    // Before the sandbox starts: it has no network, which a build may need.
     crate::server::binary().expect("the nearhop command");
     sandbox::run(test, || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -112,17 +112,17 @@ pub fn run(test: &str, api: Api, body: impl AsyncFnOnce(&mut Site) -> Result<()>
 }
 
 impl Site {
-    /// Around the calling thread's namespace. There is a Node, and no proxy yet.
+    /// Makes the calling thread's namespace the node. There is no Node object and no proxy yet.
     async fn new(api: Api) -> Result<Self> {
         let mut star = Star::around(Namespace::current()?, &[NODE_IP.into()])?;
         let client = star.host("client", &[CLIENT_IP.into()])?;
         let outside = star.host_at("ext0", "outside", &[OUTSIDE_IP.into()])?;
         let scratch = tempfile::tempdir()?;
-        let data_dir = (api == Api::Remembers).then(|| scratch.path().join("data"));
+        let data_dir = (api == Api::Disk).then(|| scratch.path().join("data"));
         let options = server::Options { data_dir, ..Default::default() };
         let server = start_process(&options)?;
         let target = server.admin.clone();
-        // Copied, since a server that is started again writes one of its own.
+        // Copied, because a restarted server writes a new one.
         let kubeconfig = scratch.path().join("kubeconfig");
         std::fs::copy(&server.kubeconfig, &kubeconfig)?;
         let options = server::Options { listen: Some(target.address.clone()), ..options };
@@ -148,18 +148,18 @@ impl Site {
         self.server = None;
     }
 
-    /// Starts it again where it was.
+    /// Starts the API server again at the same address.
     pub fn start_api(&mut self) -> Result<()> {
         self.server = Some(start_process(&self.options)?);
         Ok(())
     }
 
-    /// A file's path in a directory that goes with the test.
+    /// Path of a file in the temporary directory of the test.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self._scratch.path().join(name)
     }
 
-    /// Connects a pod with this address.
+    /// Adds a pod with this address.
     pub fn pod(&mut self, ip: &str) -> Result<IpAddr> {
         let address: IpAddr = ip.parse()?;
         let namespace = self.star.host(ip, &[address])?;
@@ -178,7 +178,7 @@ impl Site {
         self.pods.get(&ip).with_context(|| format!("no pod {ip}"))
     }
 
-    /// Cuts a pod's cable: it is gone.
+    /// Removes a pod and its network link.
     pub fn cut(&mut self, ip: IpAddr) -> Result<()> {
         self.pods.remove(&ip);
         Ok(self.star.remove(&ip.to_string())?)
@@ -186,27 +186,30 @@ impl Site {
 
     /// Which pod a new TCP connection from a namespace reaches; an error if it reaches none.
     pub fn connect(&self, from: &Namespace, to: SocketAddr) -> Result<IpAddr> {
-        let mut client = Client::new(from, Transport::Tcp, to, PATIENCE, None)?;
+        let mut client = Client::new(from, Transport::Tcp, to, TIMEOUT, None)?;
         let outcome = client.ask()?;
         let server = outcome.server().with_context(|| format!("connect to {to}: {outcome:?}"))?;
         Ok(server.ip())
     }
 
-    /// The pods that so many new TCP connections from a namespace reach.
+    /// The pods that `n` new TCP connections from a namespace reach.
     pub fn reached(&self, from: &Namespace, to: SocketAddr, n: u32) -> Result<BTreeSet<IpAddr>> {
         (0..n).map(|_| self.connect(from, to)).collect()
     }
 }
 
-/// The tracked flows of a protocol, on the node: number, and ends both ways.
+/// The conntrack entries of a protocol on the node.
 pub fn flows(protocol: Protocol) -> Result<Vec<Flow>> {
     let mut table = Conntrack::open()?;
     let dump = table.dump(Family::Ipv4, protocol, Vec::new, |all, flow| all.push(*flow))?;
-    anyhow::ensure!((dump.extent, dump.unreadable) == (Extent::Whole, 0), "an incomplete dump");
+    anyhow::ensure!(
+        (dump.extent, dump.unreadable) == (Extent::Whole, 0),
+        "the conntrack dump is incomplete"
+    );
     Ok(dump.value)
 }
 
-/// What makes a flow this very one: its number, and its ends.
+/// Identity of a flow: its conntrack id, and the addresses of both directions.
 pub type FlowId = (u32, Ends, Ends);
 
 /// See [`FlowId`].
@@ -214,19 +217,19 @@ pub fn id_of(flow: &Flow) -> FlowId {
     (flow.id, flow.original, flow.reply)
 }
 
-/// The kernel's count of changes to nftables on the node.
+/// The nftables generation of the node, which counts changes.
 pub fn generation() -> Result<u32> {
     Ok(Kernel::open()?.generation()?)
 }
 
-/// Waits for a condition; the error after the deadline has the last reason.
+/// Waits for a condition; the error at the deadline has the reason of the last check.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Result<T, String>>) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match look()? {
             Ok(found) => return Ok(found),
             Err(why) if Instant::now() > deadline => bail!("waited for: {what}; but {why}"),
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) => std::thread::sleep(POLL),
         }
     }
 }

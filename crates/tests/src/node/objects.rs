@@ -1,4 +1,4 @@
-//! What tests write to the API: the Node, Services, and slices without a controller.
+//! Objects that the tests write to the API: Nodes, Services, and slices, since no controller runs.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,7 @@ impl Endpoint {
         self
     }
 
-    /// On its way out: serves still, but is not ready.
+    /// Terminating: it still serves, but is not ready.
     #[must_use]
     pub fn terminating(mut self) -> Self {
         self.0["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
@@ -52,23 +52,23 @@ impl Endpoint {
     }
 }
 
-/// A Service of three ports that has all kinds of addresses.
+/// A Service with three ports, and its addresses.
 #[derive(Clone, Debug)]
 pub struct Frontends {
     /// Its name.
     pub name: String,
-    /// As the API has it.
+    /// The object that the API returned.
     pub object: Value,
 }
 
 /// One of a Service's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// TCP, answered.
+    /// TCP; the server answers.
     Web,
-    /// UDP, answered.
+    /// UDP; the server answers.
     Dns,
-    /// UDP, taken in silence.
+    /// UDP; the server does not answer.
     Log,
 }
 
@@ -135,7 +135,7 @@ impl Site {
         Ok(())
     }
 
-    /// Gives a Node a zone, another one, or none.
+    /// Sets or removes the zone of a Node.
     pub async fn move_node(&self, name: &str, zone: Option<&str>) -> Result<()> {
         let labels = json!({"topology.kubernetes.io/zone": zone});
         self.patch_node(name, &json!({"metadata": {"labels": labels}})).await
@@ -143,8 +143,8 @@ impl Site {
 
     /// Creates a Service with cluster IP, node ports and the load balancer's address; `spec` is
     /// merged in.
-    pub async fn balanced(&self, name: &str, spec: &Value) -> Result<Frontends> {
-        self.expose(name, &json!({}), "LoadBalancer", spec).await?;
+    pub async fn create_load_balancer(&self, name: &str, spec: &Value) -> Result<Frontends> {
+        self.create_service(name, &json!({}), "LoadBalancer", spec).await?;
         let ingress = json!({"status": {"loadBalancer": {"ingress": [
             {"ip": BALANCER_IP.to_string(), "ipMode": "VIP"},
         ]}}});
@@ -153,13 +153,13 @@ impl Site {
         Ok(Frontends { name: name.to_owned(), object })
     }
 
-    /// Creates a Service with a cluster IP alone; `spec` is merged in.
-    pub async fn clustered(&self, name: &str, spec: &Value) -> Result<Frontends> {
-        self.expose(name, &json!({}), "ClusterIP", spec).await
+    /// Creates a Service with a cluster IP only; `spec` is merged in.
+    pub async fn create_cluster_ip(&self, name: &str, spec: &Value) -> Result<Frontends> {
+        self.create_service(name, &json!({}), "ClusterIP", spec).await
     }
 
     /// Creates a Service of a type, with labels and annotations in `metadata`.
-    pub async fn expose(
+    pub async fn create_service(
         &self,
         name: &str,
         metadata: &Value,
@@ -189,7 +189,7 @@ impl Site {
         Ok(Frontends { name: name.to_owned(), object })
     }
 
-    /// Deletes a Service, and its slice as a controller would.
+    /// Deletes a Service and, as a controller does, its slice.
     pub async fn delete_service(&self, name: &str) -> Result<()> {
         self.api.delete(&core(&format!("services/{name}"))).await?.ok()?;
         self.api.delete(&slice_path(name)).await?;
@@ -203,7 +203,7 @@ impl Site {
         Ok(())
     }
 
-    /// Writes other endpoints into a Service's slice.
+    /// Replaces the endpoints of a Service's slice.
     pub async fn write_slice(&self, service: &str, endpoints: &[Endpoint]) -> Result<()> {
         let endpoints: Vec<&Value> = endpoints.iter().map(|endpoint| &endpoint.0).collect();
         let patch = json!({"endpoints": endpoints});

@@ -1,4 +1,4 @@
-//! `nearhop proxy`, as users run it.
+//! The `nearhop proxy` command as a child process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -14,17 +14,17 @@ use super::{CLUSTER_CIDR, NAMESPACE, NODE, Site, until};
 use crate::scene::read_metric;
 use crate::server::{binary, start_daemon};
 
-/// Where the proxy of a test serves health, on the node.
+/// Address of the proxy's health port on the node.
 pub const HEALTH: ([u8; 4], u16) = ([127, 0, 0, 1], 10256);
 
 /// A running proxy; killed when dropped.
 pub struct ProxyProcess {
     process: Child,
-    /// Where it serves metrics and answers questions, on the node.
+    /// Address of its admin port (`/metrics`, `/debug/services`) on the node.
     pub admin: SocketAddr,
 }
 
-/// The command, with what every test gives it.
+/// The command with the arguments that every test needs.
 pub fn command(site: &Site, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.args(["proxy", "--hostname-override", NODE, "--cluster-cidr", CLUSTER_CIDR]);
@@ -46,7 +46,7 @@ impl ProxyProcess {
         Ok(proxy)
     }
 
-    /// Starts it with further arguments, and waits until it can be asked.
+    /// Starts it with further arguments, and waits until its admin port listens.
     pub fn launch(site: &Site, arguments: &[&str]) -> Result<Self> {
         let mut command = command(site, arguments)?;
         if !arguments.contains(&"--metrics-bind-address") {
@@ -56,7 +56,7 @@ impl ProxyProcess {
         Ok(Self { process, admin })
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` returns 200.
     pub fn until_ready(&self) -> Result<()> {
         until("/readyz", || {
             let (status, body) = self.get("/readyz")?;
@@ -64,14 +64,14 @@ impl ProxyProcess {
         })
     }
 
-    /// Ends it the hard way.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) -> Result<()> {
         self.process.kill()?;
         self.process.wait()?;
         Ok(())
     }
 
-    /// Asks it to end, and waits.
+    /// Sends SIGTERM, and waits until it ends.
     pub fn terminate(mut self) -> Result<ExitStatus> {
         let mut kill = Command::new("kill");
         let status = kill.arg("-TERM").arg(self.process.id().to_string()).status()?;
@@ -84,7 +84,7 @@ impl ProxyProcess {
         Ok(self.process.try_wait()?.is_none())
     }
 
-    /// Asks its admin port: status and body.
+    /// Sends a GET request to its admin port; returns status and body.
     pub fn get(&self, path: &str) -> Result<(u16, String)> {
         get(self.admin, path, "")
     }
@@ -94,7 +94,7 @@ impl ProxyProcess {
         Ok(read_metric(&self.get("/metrics")?.1, series))
     }
 
-    /// What it does with a Service, and why; nothing if it does not serve it.
+    /// `/debug/services` about a Service; `None` if the proxy does not serve it.
     pub fn describe(&self, service: &str) -> Result<Option<Value>> {
         let (status, body) = self.get(&format!("/debug/services/{NAMESPACE}/{service}"))?;
         match status {
@@ -105,7 +105,7 @@ impl ProxyProcess {
     }
 
     /// The endpoints that the kernel holds for each of a Service's addresses, `10.96.0.1:80` or
-    /// `node:30080`; nothing while it is not in step.
+    /// `node:30080`; `None` while the kernel does not hold the desired ones.
     pub fn programmed(&self, service: &str) -> Result<Option<Programmed>> {
         let Some(described) = self.describe(service)? else { return Ok(None) };
         let mut found = Programmed::new();
@@ -145,10 +145,11 @@ impl Drop for ProxyProcess {
 /// Endpoints by address.
 pub type Programmed = BTreeMap<String, BTreeSet<IpAddr>>;
 
-/// Asks a server on the calling thread's side: status and body. `headers` end in `\r\n` each.
+/// Sends a GET request from the calling thread's namespace; returns status and body. Each header
+/// ends in `\r\n`.
 pub fn get(at: SocketAddr, path: &str, headers: &str) -> Result<(u16, String)> {
-    let mut stream = TcpStream::connect_timeout(&at, super::PATIENCE)?;
-    stream.set_read_timeout(Some(super::PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&at, super::TIMEOUT)?;
+    stream.set_read_timeout(Some(super::TIMEOUT))?;
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -169,7 +170,7 @@ pub fn get_from(
     from.run(|| get(at, path, headers))
 }
 
-/// Asks `/healthz` or `/livez` of the proxy on the node: status and body.
+/// Sends a GET request (`/healthz`, `/livez`) to the proxy's health port; returns status and body.
 pub fn probe(path: &str) -> Result<(u16, String)> {
     get(SocketAddr::from(HEALTH), path, "")
 }

@@ -1,7 +1,6 @@
-//! Datagrams with numbers, and where each of them arrived.
+//! Numbered UDP datagrams, and the endpoint that received each.
 //!
-//! Each datagram has a number of its own, so an answer that comes late is never taken for another
-//! one's.
+//! Each datagram has a unique number, so a late answer never counts for another datagram.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,17 +13,17 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nearhop_net::Namespace;
 
-/// How often a server looks whether it is to end.
+/// How often a server checks whether it should stop.
 const TURN: Duration = Duration::from_millis(50);
-/// How long one datagram is waited for, before another one is sent.
+/// How long a client waits for one datagram before it sends the next.
 const ONE: Duration = Duration::from_millis(300);
 
-/// Which endpoint got which datagram. Clones are the same.
+/// Which endpoint received which datagram. Clones share the data.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals(Arc<Mutex<BTreeMap<u64, IpAddr>>>);
 
 impl Arrivals {
-    /// Who got it.
+    /// The endpoint that received a datagram.
     fn of(&self, number: u64) -> Option<IpAddr> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied()
     }
@@ -36,29 +35,29 @@ impl Arrivals {
 
 /// Whether a server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Habit {
-    Answers,
-    KeepsSilent,
+enum Reply {
+    Echo,
+    None,
 }
 
-/// A server for datagrams, until it is dropped.
+/// A UDP server; it stops when dropped.
 pub struct Datagrams {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Datagrams {
-    /// One that sends each number back.
+    /// Starts a server that sends each number back.
     pub fn answering(at: &Namespace, address: SocketAddr, arrivals: &Arrivals) -> Result<Self> {
-        Self::start(at, address, arrivals, Habit::Answers)
+        Self::start(at, address, arrivals, Reply::Echo)
     }
 
-    /// One that never says anything.
+    /// Starts a server that never answers.
     pub fn silent(at: &Namespace, address: SocketAddr, arrivals: &Arrivals) -> Result<Self> {
-        Self::start(at, address, arrivals, Habit::KeepsSilent)
+        Self::start(at, address, arrivals, Reply::None)
     }
 
-    fn start(at: &Namespace, address: SocketAddr, seen: &Arrivals, habit: Habit) -> Result<Self> {
+    fn start(at: &Namespace, address: SocketAddr, seen: &Arrivals, reply: Reply) -> Result<Self> {
         let socket = at.run(|| UdpSocket::bind(address))?;
         socket.set_read_timeout(Some(TURN))?;
         let ends = Arc::new(AtomicBool::new(false));
@@ -68,8 +67,8 @@ impl Datagrams {
             while !stop.load(Ordering::Relaxed) {
                 let Ok((8, peer)) = socket.recv_from(&mut buffer) else { continue };
                 seen.note(number_in(&buffer), address.ip());
-                if habit == Habit::Answers {
-                    // The way back may be closed; then the client hears nothing.
+                if reply == Reply::Echo {
+                    // The client may be unreachable; then it gets no answer.
                     let _ = socket.send_to(&buffer[..8], peer);
                 }
             }
@@ -83,7 +82,7 @@ impl Drop for Datagrams {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed.
+            // A panic of the thread is already printed.
             let _ = thread.join();
         }
     }
@@ -95,19 +94,19 @@ fn number_in(buffer: &[u8]) -> u64 {
     u64::from_be_bytes(number)
 }
 
-/// Whether the server that a sender talks to answers.
+/// Whether the server of a flow answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// No: the flow has one direction.
+    /// It does not: packets go in one direction only.
     One,
-    /// Yes.
+    /// It answers: packets go in both directions.
     Two,
 }
 
 /// A client that sends datagrams from one port to one address.
 #[derive(Debug)]
 pub struct Sender {
-    /// Where to.
+    /// Destination.
     pub to: SocketAddr,
     /// Whether answers are expected.
     pub way: Way,
@@ -116,7 +115,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A new client in a namespace, from which nothing has been sent.
+    /// A new client in a namespace; it has sent nothing yet.
     pub fn new(from: &Namespace, to: SocketAddr, way: Way, arrivals: &Arrivals) -> Result<Self> {
         let socket = from.run(|| -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("0.0.0.0:0")?;
@@ -127,23 +126,24 @@ impl Sender {
         Ok(Self { to, way, socket, arrivals: arrivals.clone() })
     }
 
-    /// Sends one datagram and waits for nothing; its number.
+    /// Sends one datagram without waiting; returns its number.
     pub fn send(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // An earlier refusal surfaces here; the datagram after that is sent.
+        // The first call may return the ICMP error of an earlier datagram; the second one sends.
         if self.socket.send(&number.to_be_bytes()).is_err() {
             let _ = self.socket.send(&number.to_be_bytes());
         }
         number
     }
 
-    /// Which endpoint got the datagram with this number, by now.
+    /// Which endpoint has received the datagram with this number so far.
     pub fn arrived(&self, number: u64) -> Option<IpAddr> {
         self.arrivals.of(number)
     }
 
-    /// Sends one, and waits a little: which endpoint got it, and with two ways answered.
+    /// Sends one datagram and waits briefly; returns the endpoint that received it and, with
+    /// [`Way::Two`], answered it.
     pub fn try_once(&self) -> Option<IpAddr> {
         let number = self.send();
         let deadline = Instant::now() + ONE;
@@ -158,7 +158,7 @@ impl Sender {
         None
     }
 
-    /// Sends until one arrives, with patience for a busy machine.
+    /// Sends up to 20 datagrams until one arrives: on a busy machine some may be late.
     pub fn locate(&self) -> Option<IpAddr> {
         (0..20).find_map(|_| self.try_once())
     }
@@ -170,7 +170,7 @@ impl Sender {
                 Ok(8) if number_in(&buffer) == number => return true,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                // A refusal; what comes after it may be the answer.
+                // An ICMP error; the answer may follow.
                 Err(_) => {}
             }
         }

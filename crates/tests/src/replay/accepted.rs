@@ -1,7 +1,7 @@
-//! The written list of differences that are accepted, each with its reason.
+//! The list of accepted differences, each with its reason.
 //!
 //! A difference that no entry covers fails the test, and so does an entry that covers nothing, so the list can neither
-//! hide a fault nor outlive its reason.
+//! hide a fault nor keep stale entries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,23 +12,23 @@ use serde::Deserialize;
 use super::Difference;
 use super::transcript::data;
 
-/// One accepted difference. Texts may have `*` for anything.
+/// One accepted difference. `*` in a text matches anything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Transcripts.
+    /// Name of the transcript.
     pub file: String,
-    /// One exchange, or all of them.
+    /// Number of the exchange; `None` for all.
     pub seq: Option<u64>,
-    /// `METHOD path`, or any.
+    /// `METHOD path`; `None` for any.
     pub request: Option<String>,
-    /// Where in the answer.
+    /// Path in the answer.
     pub path: String,
-    /// Why it is right that we differ.
+    /// Why the difference is accepted.
     pub reason: String,
 }
 
-/// The collections of recordings, each of which answers for its own entries.
+/// The collections of recordings. Each has its own entries in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recordings {
     /// `data/transcripts`.
@@ -43,7 +43,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Reads what `data/accepted.json` has for one of the two collections of recordings.
+    /// Reads the entries of `data/accepted.json` for one of the two collections.
     pub fn read(of: Recordings) -> Result<Self> {
         let text = fs::read_to_string(data().join("accepted.json"))?;
         let mut entries: Vec<Entry> = serde_json::from_str(&text).context("accepted.json")?;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn a_star_matches_any_text() {
         for (pattern, text, fits) in [
             ("*", "", true),
             ("a*", "abc", true),

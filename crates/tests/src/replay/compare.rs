@@ -1,7 +1,7 @@
-//! Compares a recorded JSON document with an actual one, leaving out what changes from run to run.
+//! Compares a recorded JSON document with an actual one, and ignores values that change from run to run.
 //!
-//! Both documents have already been brought to the same names; what is left to leave out are times, uids without references
-//! to, ages, and descriptions, which are free text. Map order does not matter, list order does.
+//! Both documents already have the same names. The comparison still ignores times, uids that no other value refers to,
+//! ages, and descriptions, which are free text. Map order does not matter, list order does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::names::{is_address, is_uuid};
 pub struct Found {
     /// Path below the document's own name.
     pub path: String,
-    /// What was expected and what came.
+    /// The expected and the actual value.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ struct Comparison<'a> {
     found: Vec<Found>,
 }
 
-/// A place in a document: once with indexes, for people, and once with `[*]`, as the recordings write it.
+/// A place in a document: with indexes for messages, and with `[*]` as in the recordings.
 #[derive(Clone)]
 struct Place {
     path: String,
@@ -92,7 +92,7 @@ impl Comparison<'_> {
                 }
             }
             (Value::Array(e), Value::Array(a)) if place.key == "managedFields" => {
-                // Sorted by time first, so their order depends on where a second ended.
+                // The server sorts them by time first, so their order depends on when a second ends.
                 self.lists(&by_manager(e), &by_manager(a), &place);
             }
             (Value::Array(e), Value::Array(a)) => self.lists(e, a, &place),
@@ -165,7 +165,7 @@ impl Comparison<'_> {
         if expected == actual || place.key == "description" || place.key == "buildDate" {
             return true;
         }
-        // `None` and `<none>` in a volatile place say that there is no value, and that is not volatile.
+        // `None` and `<none>` in a volatile place mean that there is no value; that is not volatile.
         let is_value = expected != "None" && !expected.starts_with('<');
         if self.is_volatile(place) && is_value && actual != "None" && !actual.starts_with('<') {
             return true;
@@ -183,7 +183,7 @@ fn by_manager(entries: &[Value]) -> Vec<Value> {
     sorted
 }
 
-/// Elements by the name they go by, where all have one and no two the same.
+/// Elements by name, if each has a name and no two names are equal.
 fn by_identity(list: &[Value]) -> Option<BTreeMap<String, &Value>> {
     let mut named = BTreeMap::new();
     for element in list {
@@ -200,9 +200,9 @@ fn by_identity(list: &[Value]) -> Option<BTreeMap<String, &Value>> {
     Some(named)
 }
 
-/// A text with the parts that change from run to run blotted out.
+/// A text with the parts that change from run to run masked.
 fn normal(text: &str) -> String {
-    let blot = |word: &str| {
+    let mask = |word: &str| {
         if is_uuid(word) {
             "<uid>".to_owned()
         } else if is_time(word) {
@@ -221,11 +221,11 @@ fn normal(text: &str) -> String {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.' | '+') {
             word.push(c);
         } else {
-            out.push_str(&blot(&std::mem::take(&mut word)));
+            out.push_str(&mask(&std::mem::take(&mut word)));
             out.push(c);
         }
     }
-    out.push_str(&blot(&word));
+    out.push_str(&mask(&word));
     if text.contains("esource version") || text.contains("ResourceVersion") {
         return without_digits(&out);
     }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_from_run_to_run_is_left_out() {
+    fn values_that_change_from_run_to_run_are_ignored() {
         check(
             json!({"uid": "a", "t": "2026-11-15T20:28:24Z"}),
             json!({"uid": "b", "t": "2027-01-01T00:00:00Z"}),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named() {
+    fn differences_are_reported_with_their_paths() {
         check(json!({"a": 1, "b": null}), json!({"a": 2, "c": 1}), &["body.a", "body.b", "body.c"]);
         check(
             json!([{"name": "x", "v": 1}, {"name": "y"}]),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn of_trimmed_parts_only_what_is_there_counts() {
+    fn trimmed_parts_compare_only_recorded_values() {
         check(json!({"a": 1, "~trimmed": "2 more keys"}), json!({"a": 1, "b": 2}), &[]);
         check(json!([1, "~trimmed: 3 more items"]), json!([1, 2, 3]), &[]);
         check(json!([1, "~trimmed: 3 more items"]), json!([]), &["body"]);

@@ -1,7 +1,7 @@
-//! Sends one recording to a server of its own and collects the differences.
+//! Sends one recording to a new server and collects the differences.
 //!
-//! Exchanges are sent in order. A watch is left open as long as the recording had it open, so that what other exchanges
-//! write meanwhile arrives in it.
+//! Exchanges are sent in order. A watch stays open as long as in the recording, so that it receives the events of other
+//! exchanges.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,12 +23,12 @@ use super::transcript::{Exchange, Library, RecordedResponse, Transcript};
 use crate::http::{Answer, Line, Open, Request, Target, clip};
 use crate::server::{Options, Server, start};
 
-/// How long an event of a watch may take to arrive after what caused it.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long is waited for events that should not come.
+/// Time limit for an event of a watch after its cause.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for unexpected events.
 const SETTLE: Duration = Duration::from_millis(150);
 
-/// Replays one transcript on a fresh server.
+/// Replays one transcript on a new server.
 pub async fn replay(
     library: &Library,
     plans: &BTreeMap<String, Plan>,
@@ -39,7 +39,7 @@ pub async fn replay(
     };
     let nothing = Plan::default();
     let plan = plans.get(name).unwrap_or(&nothing);
-    // Most recordings are of a bare API server, without the controllers that stand beside it.
+    // Most recordings are of a bare API server, without controllers.
     let controllers = if plan.controllers { Controllers::All } else { Controllers::Bare };
     let server = start(&Options { controllers, ..Options::default() }).await?;
     let mut session = Session {
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// As whom a request is sent; `None` where this server has no such user.
+    /// Client with the credentials of the recorded user; `None` if this server has no such user.
     fn sender(&self, exchange: &Exchange) -> Option<Target> {
         let admin = &self.server.admin;
         let given = self.plan.exchanges.get(&exchange.seq).and_then(|o| o.user.as_deref());
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
                 .iter()
                 .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
                 .collect();
-            // Where the recorded answer was protobuf, JSON is right too: clients that ask for it say so.
+            // If the recorded answer was protobuf, JSON is accepted too.
             let same = expected == actual
                 || (binary
                     && name == "content-type"
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
 
     fn documents(&mut self, exchange: &Exchange, name: &str, recorded: &Value, actual: &Value) {
         for path in self.names.learn(recorded, actual) {
-            let text = "another version than before, but the recording says nothing was written";
+            let text = "the version has changed, but in the recording nothing was written";
             self.report(exchange, &format!("{name}{path}"), text.into());
         }
         let expected = self.names.document(recorded);
@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Compares and closes the watches that the recording had closed by then.
+    /// Compares and closes the watches that were closed by this time in the recording.
     async fn finish_watches(&mut self, now: f64) {
         let due = |w: &Watching<'_>| w.exchange.watched_until() <= now;
         let (done, open) = std::mem::take(&mut self.open).into_iter().partition(due);
@@ -276,10 +276,10 @@ impl<'a> Session<'a> {
     fn frame(&mut self, exchange: &Exchange, at: usize, recorded: &Value, actual: &Value) {
         let name = format!("frames[{at}]");
         for path in self.names.learn(recorded, actual) {
-            self.report(exchange, &format!("{name}{path}"), "another version than before".into());
+            self.report(exchange, &format!("{name}{path}"), "the version has changed".into());
         }
         let expected = self.names.document(recorded);
-        // The recording's paths say frames[*].frame; ours are compared one by one.
+        // The recording's paths have frames[*].frame; here each frame is compared separately.
         let volatile: Vec<String> = exchange
             .volatile
             .iter()
@@ -301,7 +301,7 @@ fn recorded_header(recorded: &RecordedResponse, name: &str) -> Vec<String> {
     }
 }
 
-/// Whether an event only says how far the watch has come.
+/// Whether an event is a bookmark without annotations.
 fn is_plain_bookmark(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null()
 }
@@ -324,14 +324,14 @@ fn read_along(exchange: &Exchange, mut open: Open) -> Watching<'_> {
     Watching { exchange, events, reader }
 }
 
-/// Waits until a watch has brought what it should, or ended, and a little longer for what it should not bring.
+/// Waits until a watch has received the expected events or ended, then a little longer for unexpected events.
 async fn wait_for(watching: &Watching<'_>, expected: usize) -> Vec<Value> {
     let count = || watching.events.lock().expect("no holder of this lock panics").len();
-    let mut deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline && count() < expected && !watching.reader.is_finished() {
         sleep(Duration::from_millis(5)).await;
     }
-    // A watch with a short timeout ends by itself, and must.
+    // A watch with a short timeout must end by itself.
     let by_server = watching.exchange.response.closed_by.as_deref() == Some("server");
     let end = ends_within(&watching.exchange.request.path).filter(|_| by_server);
     deadline = Instant::now() + end.unwrap_or(SETTLE);
@@ -342,7 +342,7 @@ async fn wait_for(watching: &Watching<'_>, expected: usize) -> Vec<Value> {
     watching.events.lock().expect("no holder of this lock panics").clone()
 }
 
-/// How long a watch that times out by itself may take, if it does so soon.
+/// Time limit for the end of a watch by its `timeoutSeconds`, if that is at most 5.
 fn ends_within(path: &str) -> Option<Duration> {
     let (_, rest) = path.split_once("timeoutSeconds=")?;
     let seconds: u64 = rest.split('&').next()?.parse().ok()?;

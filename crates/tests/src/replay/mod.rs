@@ -1,9 +1,9 @@
 //! Replays recorded exchanges against a server and lists every difference.
 //!
-//! The recordings in `data/transcripts` were taken from kube-apiserver 1.36.2. Each is replayed on a server of its own:
-//! what existed beforehand is made first (`data/prepare.json`), then the requests are sent exactly as recorded, except
-//! that values which differ from run to run (uids, versions, tokens) are replaced by what this server gave out.
-//! It deliberately does not judge: whether a difference is acceptable is for [`accepted`] to say.
+//! The recordings in `data/transcripts` were taken from kube-apiserver 1.36.2. Each is replayed on a new server:
+//! first the objects that existed beforehand are created (`data/prepare.json`), then the requests are sent exactly as
+//! recorded, except that values which differ from run to run (uids, versions, tokens) are replaced by those of this
+//! server. The replay only lists differences; [`accepted`] decides which are acceptable.
 
 pub mod accepted;
 pub mod compare;
@@ -14,7 +14,7 @@ pub mod transcript;
 
 use std::fmt;
 
-/// One way in which an answer was not what was recorded.
+/// One difference between an answer and the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Name of the transcript.
@@ -23,9 +23,9 @@ pub struct Difference {
     pub seq: u64,
     /// `METHOD path` as recorded.
     pub request: String,
-    /// Where: `status`, `headers.warning`, `body.spec.type`, `frames[1].object.metadata.name`.
+    /// Path of the difference: `status`, `headers.warning`, `body.spec.type`, `frames[1].object.metadata.name`.
     pub path: String,
-    /// What was expected and what came.
+    /// The expected and the actual value.
     pub text: String,
 }
 

@@ -1,24 +1,24 @@
 //! Values that differ from run to run: which recorded value corresponds to which value of this run.
 //!
-//! Learned from answers, used in later requests and when answers are compared. Versions are kept apart from other
-//! strings, because they are numbers with an order: a version that was never seen in an answer is placed between those
-//! that were.
+//! The values are learned from answers, and used in later requests and in comparisons. Versions are separate from other
+//! strings, because they are ordered numbers: a version that no answer had is mapped by its order between those that
+//! answers had.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Versions up to here are meant literally: the recordings use small numbers where they want one that is too old.
+/// Smaller versions are used literally: the recordings use small numbers for versions that are too old.
 const LITERAL_BELOW: u64 = 100;
-/// Versions from here on are meant literally: they stand for the future.
+/// Versions from here on are used literally: the recordings use them for future versions.
 const LITERAL_FROM: u64 = 1_000_000;
 
-/// What has been learned so far.
+/// The values learned so far.
 #[derive(Debug, Default)]
 pub struct Names {
     strings: BTreeMap<String, String>,
     versions: BTreeMap<u64, u64>,
-    /// Recorded versions that objects had, not only lists.
+    /// Recorded versions of objects, not of lists.
     of_objects: BTreeSet<u64>,
     /// The newest version seen in this run.
     latest: u64,
@@ -27,7 +27,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Marks the end of the preparation: what follows is the recording itself.
+    /// Marks the end of the preparation: the recording itself follows.
     pub fn begin(&mut self) {
         self.start = self.latest;
     }
@@ -47,7 +47,7 @@ impl Names {
         }
     }
 
-    /// Whether an object of a recorded version has been met.
+    /// Whether an answer had an object of a recorded version.
     pub fn knows_object(&self, recorded: &str) -> bool {
         recorded.parse().is_ok_and(|v: u64| self.of_objects.contains(&v))
     }
@@ -56,7 +56,7 @@ impl Names {
         self.latest = self.latest.max(actual);
     }
 
-    /// Takes note of every version in an answer, known to the recording or not.
+    /// Updates the newest version from all versions in an answer.
     pub fn observe(&mut self, actual: &Value) {
         match actual {
             Value::Object(map) => {
@@ -124,7 +124,7 @@ impl Names {
         match key {
             "resourceVersion" => {
                 let number: u64 = from.parse().unwrap_or_default();
-                // What an object has counts for more than what a list has: only the former says what was written.
+                // The version of an object has priority over that of a list: only the former shows a write.
                 match self.versions.get(&number) {
                     Some(known) if of_object && self.of_objects.contains(&number) => {
                         if to.parse() != Ok(*known) {
@@ -151,7 +151,7 @@ impl Names {
         }
     }
 
-    /// A recorded version as it is in this run.
+    /// The version in this run that corresponds to a recorded one.
     pub fn version(&self, recorded: &str) -> String {
         let Ok(number) = recorded.parse::<u64>() else { return recorded.to_owned() };
         if !(LITERAL_BELOW..LITERAL_FROM).contains(&number) {
@@ -166,7 +166,7 @@ impl Names {
         actual.to_string()
     }
 
-    /// A recorded text with everything in it that has another value in this run replaced.
+    /// A recorded text with all learned values replaced by those of this run.
     pub fn text(&self, recorded: &str) -> String {
         if let Some(actual) = self.strings.get(recorded) {
             return actual.clone();

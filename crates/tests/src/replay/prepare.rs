@@ -1,8 +1,8 @@
-//! Brings a fresh server to the state that a recording started from, and plays the other writers while it runs.
+//! Prepares a new server with the state at the start of a recording, and makes the writes of other clients during it.
 //!
-//! `data/prepare.json` says per transcript what must be there before which exchange. Most of it are references to
-//! recorded objects: those are created, brought to the recorded state (status, managedFields, generation, deletion
-//! mark) by ordinary requests, and their volatile values learned.
+//! `data/prepare.json` lists for each transcript which objects must exist before which exchange. Most entries refer to
+//! recorded objects: the preparer creates them, changes them to the recorded state (status, managedFields, generation,
+//! deletion mark) by ordinary requests, and learns their volatile values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,11 +18,11 @@ use crate::http::{Answer, Request};
 use crate::rest::{collection, item};
 use crate::server::Server;
 
-/// What one transcript needs.
+/// The preparation of one transcript.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Exchanges to be sent otherwise than recorded, by number.
+    /// Exchanges that are sent differently from the recording, by number.
     #[serde(default)]
     pub exchanges: BTreeMap<u64, Override>,
     /// Whether the controllers of a whole cluster ran.
@@ -31,15 +31,15 @@ pub struct Plan {
     /// Watches whose events come in no fixed order.
     #[serde(default)]
     pub unordered: Vec<u64>,
-    /// Watches whose bookmarks come when they come: how far apart the requests were decides.
+    /// Watches whose bookmarks are ignored: they depend on the time between requests.
     #[serde(default)]
     pub bookmarks: Vec<u64>,
-    /// What to do before and during exchanges.
+    /// Steps before and during exchanges.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
 
-/// How a request differs from what was recorded, because the recording could not keep it as it was.
+/// How a request differs from the recording, which could not store the original.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Override {
@@ -83,10 +83,10 @@ pub struct Step {
     pub during: Option<u64>,
     /// A recorded object that must exist in the recorded state.
     ensure: Option<String>,
-    /// `alive`: as it was before its deletion.
+    /// `alive`: the state before its deletion.
     #[serde(rename = "as")]
     state: Option<String>,
-    /// Pointers to what the object did not have yet.
+    /// JSON pointers to fields that the object did not have yet.
     #[serde(default)]
     without: Vec<String>,
     /// The version it had at that time.
@@ -121,7 +121,7 @@ pub fn read_plans() -> Result<BTreeMap<String, Plan>> {
 pub struct Preparer<'a> {
     /// The server.
     pub server: &'a Server,
-    /// Where references lead.
+    /// The recordings that steps refer to.
     pub library: &'a Library,
 }
 
@@ -188,7 +188,7 @@ impl Preparer<'_> {
         Ok(())
     }
 
-    /// Makes an object what it should be, by as many ordinary requests as that takes.
+    /// Changes an object to the wanted state with ordinary requests.
     async fn converge(&self, wanted: &Value) -> Result<Value> {
         let admin = &self.server.admin;
         let path = item(wanted, "default");
@@ -279,7 +279,7 @@ impl Preparer<'_> {
     }
 }
 
-/// Objects that a server makes when it starts: they are as they are.
+/// Whether the server creates this object when it starts. Such objects are not changed.
 fn made_by_the_server(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     match object["kind"].as_str().unwrap_or_default() {
@@ -288,7 +288,7 @@ fn made_by_the_server(object: &Value) -> bool {
     }
 }
 
-/// An object without what only the server writes, and without its status.
+/// An object without the metadata that only the server writes, and without its status.
 fn main_part(object: &Value) -> Value {
     let mut part = object.clone();
     for key in [
@@ -306,7 +306,7 @@ fn main_part(object: &Value) -> Value {
     part
 }
 
-/// Takes back what a deletion did to an object.
+/// Removes the marks of a deletion from an object.
 fn revive(object: &mut Value) {
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         remove(object, &format!("/metadata/{key}"));
@@ -327,14 +327,14 @@ fn remove(value: &mut Value, pointer: &str) {
     }
 }
 
-/// How often an object's generation must still be raised after its creation.
+/// How many times an object's generation must be increased after its creation.
 fn generations_to_go(wanted: &Value) -> u64 {
     let generation = wanted["metadata"]["generation"].as_u64().unwrap_or(1);
     let by_deletion = u64::from(wanted["metadata"]["deletionTimestamp"].is_string());
     generation.saturating_sub(1 + by_deletion)
 }
 
-/// Changes something that counts for the generation; the last change is undone by bringing the object to its state.
+/// Changes a field that increases the generation; the change to the wanted state reverts the last one.
 fn bump(object: &mut Value, round: u64) {
     match object["kind"].as_str().unwrap_or_default() {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
@@ -346,7 +346,7 @@ fn bump(object: &mut Value, round: u64) {
     }
 }
 
-/// Puts the present time where a step asks for it: ages shown in Tables depend on it.
+/// Replaces `NOW` and `NOWMICRO` by the current time: the ages in Tables depend on it.
 fn with_times(body: &Value) -> Value {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = i64::try_from(now.as_micros()).unwrap_or_default();
@@ -368,8 +368,7 @@ mod tests {
         for (name, plan) in read_plans().unwrap() {
             let transcript = library.transcripts.get(&name).expect(&name);
             for step in &plan.steps {
-                let seq =
-                    step.before.or(step.during).expect("a step is before or during something");
+                let seq = step.before.or(step.during).expect("a step has `before` or `during`");
                 let exchange = transcript.exchanges.iter().find(|e| e.seq == seq);
                 let exchange = exchange.unwrap_or_else(|| panic!("{name} has no exchange {seq}"));
                 assert!(step.during.is_none() || exchange.is_watch(), "{name}#{seq} is no watch");

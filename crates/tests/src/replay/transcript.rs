@@ -1,6 +1,6 @@
 //! The recordings: their format and how one refers to another.
 //!
-//! Bodies are plain JSON values, because nothing here may know what a kind looks like.
+//! Bodies are plain JSON values, because this module must not depend on the schema of any kind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,11 +27,11 @@ pub struct Transcript {
 pub struct Exchange {
     /// Number, from 1.
     pub seq: u64,
-    /// Seconds since the start of the session; tells which exchanges ran beside an open watch.
+    /// Seconds since the start of the session; shows which exchanges ran during an open watch.
     pub t: f64,
-    /// What was asked.
+    /// The request.
     pub request: RecordedRequest,
-    /// What was answered.
+    /// The answer.
     pub response: RecordedResponse,
     /// Paths whose values change from run to run.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct RecordedRequest {
     pub path: String,
     /// Headers that matter.
     pub headers: BTreeMap<String, String>,
-    /// As whom, where that was not the administrator.
+    /// The user, if it was not the administrator.
     #[serde(rename = "authenticatedAs")]
     pub authenticated_as: Option<String>,
     /// JSON body.
@@ -69,7 +69,7 @@ pub struct RecordedResponse {
     pub body: Option<Value>,
     /// Body that is text but not JSON.
     pub text: Option<String>,
-    /// The answer was protobuf: only that it came is known.
+    /// The answer was protobuf; its content is not recorded.
     #[serde(default)]
     pub binary: bool,
     /// Same body as that exchange (`file#seq`).
@@ -77,7 +77,7 @@ pub struct RecordedResponse {
     pub body_same_as: Option<String>,
     /// Lines of a watch.
     pub frames: Option<Vec<Frame>>,
-    /// Who ended a watch.
+    /// Which side ended a watch.
     #[serde(rename = "closedBy")]
     pub closed_by: Option<String>,
 }
@@ -85,7 +85,7 @@ pub struct RecordedResponse {
 /// One line of a watch.
 #[derive(Debug, Deserialize)]
 pub struct Frame {
-    /// When it came, on the session's clock.
+    /// When it arrived, in seconds since the start of the session.
     pub t: f64,
     /// The line.
     pub frame: Value,
@@ -110,7 +110,7 @@ impl Exchange {
         self.response.frames.is_some() || self.response.closed_by.is_some()
     }
 
-    /// When the watch was over, on the session's clock.
+    /// When the watch ended, in seconds since the start of the session.
     pub fn watched_until(&self) -> f64 {
         let frames = self.response.frames.as_deref().unwrap_or_default();
         frames.last().map_or(self.t, |f| f.t)
@@ -172,7 +172,7 @@ impl Library {
         } else {
             let body = self.body(response)?.context("no body")?;
             let inner = pointer.strip_prefix("/body").context("a pointer starts with /body")?;
-            let mut object = body.pointer(inner).context("nothing there")?.clone();
+            let mut object = body.pointer(inner).context("no value at this pointer")?.clone();
             if inner.starts_with("/items/") && object["kind"].is_null() {
                 let kind = body["kind"].as_str().unwrap_or_default();
                 object["kind"] = kind.trim_end_matches("List").into();
@@ -180,12 +180,12 @@ impl Library {
             }
             object
         };
-        anyhow::ensure!(object["metadata"]["name"].is_string(), "{reference} is no object");
+        anyhow::ensure!(object["metadata"]["name"].is_string(), "{reference} is not an object");
         Ok(object.take())
     }
 }
 
-/// Where the recordings and tables are.
+/// Directory of the recordings and tables.
 pub fn data() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data")
 }

@@ -1,4 +1,4 @@
-//! Nodes and zones: none, unlabelled, only one, unknown.
+//! Clusters without Nodes, with unknown Nodes, without zone labels, and with one zone.
 
 use anyhow::Result;
 use nearhop_core::Family;
@@ -9,7 +9,7 @@ use crate::Bad;
 const AUTO: &str = "service.kubernetes.io/topology-mode";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_nodes_pods_are_left_out_and_the_condition_says_so() -> Result<()> {
+async fn pods_on_a_missing_node_are_left_out_with_a_condition() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
     bad.scene.pod("p", "nowhere", "10.1.0.1", "web").await?;
@@ -22,7 +22,7 @@ async fn without_nodes_pods_are_left_out_and_the_condition_says_so() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_on_an_unknown_node_raises_one_event_and_is_published_with_its_node() -> Result<()> {
+async fn a_pod_on_an_unknown_node_raises_one_event_until_the_node_exists() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     bad.scene.service("web", json!({})).await?;
@@ -32,7 +32,7 @@ async fn a_pod_on_an_unknown_node_raises_one_event_and_is_published_with_its_nod
     assert!(message.contains("n2"), "{message}");
     bad.settled().await?;
     assert_eq!(bad.addresses("web", Family::Ipv4).await?, ["10.1.0.1"]);
-    // The same again is no news.
+    // The same problem raises no second event.
     for ready in [false, true, false, true] {
         bad.scene.report_pod("here", "10.1.0.1", ready).await?;
         bad.settled().await?;

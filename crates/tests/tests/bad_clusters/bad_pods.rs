@@ -1,8 +1,8 @@
-//! Pods: without addresses, with an address twice, and of one family or two.
+//! Pods without addresses, with a shared address, and with addresses of one or two families.
 
 use anyhow::{Context, Result};
 use nearhop_core::Family;
-use nearhop_tests::scene::{PATIENCE, Scene};
+use nearhop_tests::scene::{Scene, TIMEOUT};
 use nearhop_tests::server::Options;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ async fn pods_on_the_host_network_may_share_an_address() -> Result<()> {
     Ok(())
 }
 
-/// Writes a Pod's addresses, of as many families as there are.
+/// Writes the status of a ready Pod with these addresses.
 async fn report(scene: &Scene, name: &str, ips: &[&str]) -> Result<()> {
     let all: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
     let status = json!({"status": {
@@ -69,7 +69,7 @@ async fn report(scene: &Scene, name: &str, ips: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_family_gets_the_pods_that_have_it() -> Result<()> {
+async fn slices_of_a_family_list_the_pods_with_such_an_address() -> Result<()> {
     let cidr = Some("10.96.0.0/16,fd00:96::/112".to_owned());
     let dual = Options { service_cidr: cidr, ..Options::default() };
     let scene = Scene::with(&dual).await?;
@@ -112,11 +112,11 @@ async fn each_family_gets_the_pods_that_have_it() -> Result<()> {
                 Err(format!("{found:?}"))
             })
         };
-        bad.scene.until(service, PATIENCE, look).await?;
+        bad.scene.until(service, TIMEOUT, look).await?;
         bad.condition(service, "Programmed", "True", "HintsWritten").await?;
     }
     bad.settled().await?;
-    // A Service that gives up a family gives up its slices.
+    // A Service that drops a family loses the slices of that family.
     let single = json!({"spec": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"],
         "clusterIPs": [first_cluster_ip(&bad.scene, "both").await?]}});
     bad.scene.patch_service("both", &single).await?;

@@ -1,9 +1,9 @@
-//! Services: without a selector, without endpoints of their own, with nonsense in their annotations, with long names,
-//! and in a namespace that goes.
+//! Services without a selector, of type ExternalName, with invalid annotations, with long names, and in a deleted
+//! namespace.
 
 use anyhow::Result;
 use nearhop_core::Family;
-use nearhop_tests::scene::PATIENCE;
+use nearhop_tests::scene::TIMEOUT;
 use serde_json::json;
 
 use crate::Bad;
@@ -39,12 +39,12 @@ async fn an_external_name_gets_no_slices_and_a_condition() -> Result<()> {
     bad.settled().await?;
     assert!(bad.scene.slices("always").await?.is_empty());
     let left = bad.scene.slices("elsewhere").await?.len();
-    assert_eq!(left, 1, "as upstream, which leaves alone what was written before (issue 105986)");
+    assert_eq!(left, 1, "as upstream, which keeps the slices written before (issue 105986)");
     Ok(())
 }
 
-/// Annotation and a value that it does not take.
-const NONSENSE: [(&str, &str); 5] = [
+/// Annotations with invalid values.
+const INVALID: [(&str, &str); 5] = [
     ("service.kubernetes.io/topology-mode", "Sideways"),
     ("service.kubernetes.io/topology-aware-hints", "\u{1f980}"),
     ("nearhop.dev/topology-keys", "not a label, *, *"),
@@ -56,14 +56,14 @@ const NONSENSE: [(&str, &str); 5] = [
 async fn an_invalid_annotation_counts_as_unset_and_is_reported() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
-    for (i, (annotation, value)) in NONSENSE.iter().enumerate() {
+    for (i, (annotation, value)) in INVALID.iter().enumerate() {
         let name = format!("s{i}");
         bad.scene.service(&name, json!({})).await?;
         let patch = json!({"metadata": {"annotations": {*annotation: value}}});
         bad.scene.patch_service(&name, &patch).await?;
         bad.scene.pod(&format!("p{i}"), "n1", &format!("10.1.0.{i}"), &name).await?;
     }
-    for (i, (annotation, _)) in NONSENSE.iter().enumerate() {
+    for (i, (annotation, _)) in INVALID.iter().enumerate() {
         let name = format!("s{i}");
         // The routing preference is behind a gate that is off, and is not read.
         let gated = annotation.ends_with("routing-preference");
@@ -91,12 +91,12 @@ async fn an_invalid_max_overload_leaves_the_default() -> Result<()> {
     assert!(message.contains("20%"), "{message}");
     bad.settled().await?;
     let counted = bad.controller.metric("nearhop_controller_objects_with_problems");
-    assert!(counted >= 1.0, "it is counted, and the log names it");
+    assert!(counted >= 1.0, "the invalid annotation is counted");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_of_63_characters_fits() -> Result<()> {
+async fn a_service_name_of_63_characters_works() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     let name = "a".repeat(63);
@@ -129,9 +129,9 @@ async fn a_deleted_namespace_leaves_no_slices_and_no_retries() -> Result<()> {
         let status = cluster.admin.get(&path).await?.status;
         Ok(if status == 404 { Ok(()) } else { Err(format!("it answers {status}")) })
     };
-    bad.scene.until("the namespace is gone", PATIENCE, gone).await?;
+    bad.scene.until("the namespace is gone", TIMEOUT, gone).await?;
     bad.settled().await?;
-    // Retries in a deleted namespace would show here.
+    // Retries in the deleted namespace would increase the metric below.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let series = "workqueue_retries_total{name=\"endpoint_slice\"}";
     let before = bad.controller.metric(series);

@@ -13,7 +13,7 @@ use crate::Bad;
 
 const PODS: usize = 5_000;
 const CLIENTS: usize = 8;
-/// For creating them and for publishing them, in a debug build on two busy cores.
+/// Time limit for publishing all pods, in a debug build on two busy cores.
 const LONG: Duration = Duration::from_secs(120);
 
 fn ip(number: usize) -> String {
@@ -64,7 +64,7 @@ async fn five_thousand_pods_are_fifty_slices_and_a_change_is_one_write() -> Resu
     let start = Instant::now();
     create_pods(&bad).await?;
     println!("{PODS} pods after {:?}", start.elapsed());
-    // Created last, so that all pods are published by one plan, packed as tightly as can be.
+    // Created last, so that one plan publishes all pods, in full slices.
     bad.scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
     let start = Instant::now();
     let complete = || async {

@@ -1,5 +1,5 @@
-//! Clusters in which something is missing, wrong or out of proportion: the controller goes on, the slices are as the
-//! core plans them, and conditions give the reason where a request cannot be fulfilled.
+//! Clusters with missing, invalid or very many objects: the controller continues, the slices equal the plan of the core,
+//! and conditions give the reason if a request cannot be fulfilled.
 
 mod bad_places;
 mod bad_pods;
@@ -10,13 +10,13 @@ mod refused;
 use anyhow::{Context, Result, ensure};
 use nearhop_core::Family;
 use nearhop_core::model::{AddressType, Slice};
-use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace};
+use nearhop_tests::scene::{RunningController, Scene, TIMEOUT, replace};
 use serde_json::Value;
 
-/// A cluster with a controller that must still run at the end.
+/// A cluster with bad objects, and a controller that must continue to run.
 struct Bad {
     scene: Scene,
-    controller: Controlled,
+    controller: RunningController,
 }
 
 impl Bad {
@@ -29,14 +29,15 @@ impl Bad {
         Ok(Self { scene, controller })
     }
 
-    /// Waits until the slices are right.
+    /// Waits until the slices are correct, and checks that the controller runs.
     async fn settled(&self) -> Result<()> {
         self.scene.settled().await?;
         ensure!(self.controller.is_running(), "the controller ended");
         Ok(())
     }
 
-    /// Waits for a condition that ends so (`Programmed`, `Accepted`), with this status and reason; gives its message.
+    /// Waits for a condition whose type ends in `suffix` (`Programmed`, `Accepted`), with this status and reason; returns
+    /// its message.
     async fn condition(
         &self,
         service: &str,
@@ -55,25 +56,26 @@ impl Bad {
             let found = conditions.iter().any(&fits);
             Ok(if found { Ok(()) } else { Err(Value::from(conditions).to_string()) })
         };
-        self.scene.until(&what, PATIENCE, look).await?;
+        self.scene.until(&what, TIMEOUT, look).await?;
         let conditions = self.scene.conditions(service).await?;
-        let found = conditions.iter().find(|condition| fits(condition)).context("it went again")?;
+        let found =
+            conditions.iter().find(|condition| fits(condition)).context("the condition is gone")?;
         Ok(found["message"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits for an event with this reason; gives its message.
+    /// Waits for an event with this reason; returns its message.
     async fn event(&self, service: &str, reason: &str) -> Result<String> {
         let with_reason = || async {
             let events = self.scene.events(service).await?;
             anyhow::Ok(events.into_iter().find(|event| event["reason"] == reason))
         };
         let look = || async { Ok(with_reason().await?.map(drop).ok_or("none".to_owned())) };
-        self.scene.until(&format!("{service}: an event {reason}"), PATIENCE, look).await?;
-        let event = with_reason().await?.context("it went again")?;
+        self.scene.until(&format!("{service}: an event {reason}"), TIMEOUT, look).await?;
+        let event = with_reason().await?.context("the event is gone")?;
         Ok(event["message"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Addresses in a Service's slices of a family, sorted; with those of endpoints that are not ready.
+    /// Addresses in a Service's slices of a family, sorted, including endpoints that are not ready.
     async fn addresses(&self, service: &str, family: Family) -> Result<Vec<String>> {
         let slices = self.scene.slices(service).await?;
         let of_family = slices.iter().filter(|slice| slice.address_type == AddressType::Ip(family));

@@ -1,16 +1,16 @@
-//! What a server refuses, and what others hold on to.
+//! Status writes that the API server refuses, and slices that other clients hold or relabel.
 
 use std::fs::File;
 use std::time::Duration;
 
 use anyhow::Result;
 use nearhop_core::Family;
-use nearhop_tests::scene::{ControllerProcess, PATIENCE, Scene, read_metric};
+use nearhop_tests::scene::{ControllerProcess, Scene, TIMEOUT, read_metric};
 use serde_json::json;
 
 use crate::Bad;
 
-/// Requests that were answered with 403, by what the process counts.
+/// Number of requests with the answer 403, from the metrics of the process.
 async fn refusals(process: &ControllerProcess) -> Result<f64> {
     let text = process.get("/metrics").await?;
     let series = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
@@ -42,8 +42,8 @@ async fn refused_status_writes_do_not_stop_slices_and_the_log_names_the_cure() -
         let text = std::fs::read_to_string(&log)?;
         Ok(if text.contains("nearhop manifests") { Ok(()) } else { Err(text) })
     };
-    scene.until("the log names the cure", PATIENCE, warned).await?;
-    // By now each Service was refused at most a few times; in five seconds hardly anything comes.
+    scene.until("the log names the cure", TIMEOUT, warned).await?;
+    // By now each Service was refused at most a few times; in the next five seconds there are few retries.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = refusals(&process).await?;
     assert!(before >= 1.0, "nothing was refused");
@@ -58,7 +58,7 @@ async fn refused_status_writes_do_not_stop_slices_and_the_log_names_the_cure() -
     let text = std::fs::read_to_string(&log)?;
     let warnings = text.lines().filter(|line| line.contains("nearhop manifests")).count();
     assert_eq!(warnings, 1, "{text}");
-    assert!(process.process.try_wait()?.is_none(), "it ended");
+    assert!(process.process.try_wait()?.is_none(), "the controller ended");
     let depth =
         read_metric(&process.get("/metrics").await?, "workqueue_depth{name=\"endpoint_slice\"}");
     assert_eq!(depth, 0.0, "no slice waits in the queue");
@@ -82,7 +82,7 @@ async fn a_slice_with_a_finalizer_does_not_block_its_service() -> Result<()> {
     let lingering = cluster.admin.get(&path).await?.expect(200)?.json();
     assert!(lingering["metadata"]["deletionTimestamp"].is_string());
     bad.settled().await?;
-    // Another slice has taken over what the lingering one said, and follows the pods.
+    // A new slice has the endpoints of the deleted one, and follows the pods.
     for i in 2..5 {
         bad.scene.pod(&format!("p{i}"), "n1", &format!("10.1.0.{i}"), "web").await?;
         bad.settled().await?;
@@ -95,7 +95,7 @@ async fn a_slice_with_a_finalizer_does_not_block_its_service() -> Result<()> {
         anyhow::Ok(found)
     };
     assert_eq!(live().await?, ["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4"]);
-    // No hot loop about what cannot be changed.
+    // The controller does not write in a loop.
     let before = bad.controller.writes();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(bad.controller.writes(), before);
@@ -103,7 +103,7 @@ async fn a_slice_with_a_finalizer_does_not_block_its_service() -> Result<()> {
     cluster.admin.merge(&path, &release).await?.ok()?;
     bad.settled().await?;
     assert_eq!(bad.addresses("web", Family::Ipv4).await?.len(), 4);
-    // Once more with the Service gone: nothing is left but what is held.
+    // The Service is deleted: no slices remain.
     cluster.admin.delete(&cluster.core("services/web")).await?.ok()?;
     bad.settled().await
 }
@@ -117,7 +117,7 @@ async fn a_slice_relabelled_to_a_busy_service_is_replaced() -> Result<()> {
         bad.scene.pod(&format!("p-{name}"), "n1", &format!("10.1.0.{i}"), name).await?;
     }
     bad.settled().await?;
-    // The write for the busy one takes so long that the slice changes hands in the middle of it.
+    // The write for `busy` is delayed, so that the slice gets its new label during the write.
     let cluster = &bad.scene.cluster;
     cluster.server.fault(&json!({"delayMs": 1500, "userAgent": "nearhop-controller"})).await?;
     bad.scene.report_pod("p-busy", "10.1.0.1", false).await?;

@@ -1,4 +1,4 @@
-//! Server-side apply: who owns what, and what follows from it.
+//! Server-side apply: field ownership, conflicts, and removal of fields.
 
 use anyhow::Result;
 use nearhop_tests::cluster::{Cluster, version};
@@ -35,7 +35,7 @@ fn managers(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn creates_then_does_nothing_twice() -> Result<()> {
+async fn a_second_apply_changes_nothing() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let made = apply(&cluster, "fieldManager=one", &base()).await?.expect(201)?.json();
     assert_eq!(managers(&made), ["one/Apply"]);
@@ -45,7 +45,7 @@ async fn creates_then_does_nothing_twice() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conflicts_and_force() -> Result<()> {
+async fn apply_conflicts_unless_forced() -> Result<()> {
     let cluster = Cluster::shared().await?;
     apply(&cluster, "fieldManager=one", &base()).await?.expect(201)?;
     let other = service(json!({"trafficDistribution": "PreferSameNode"}));
@@ -55,7 +55,7 @@ async fn conflicts_and_force() -> Result<()> {
     assert_eq!(refused["details"]["causes"][0]["field"], ".spec.trafficDistribution");
     let forced = apply(&cluster, "fieldManager=two&force=true", &other).await?.expect(200)?.json();
     assert_eq!(forced["spec"]["trafficDistribution"], "PreferSameNode");
-    // Now it is the first who is in conflict; leaving the field out is not.
+    // Now the first manager conflicts, unless it omits the field.
     apply(&cluster, "fieldManager=one", &base()).await?.expect(409)?;
     let ports_only = service(json!({"ports": [{"port": 80, "name": "http"}]}));
     let kept = apply(&cluster, "fieldManager=one", &ports_only).await?.expect(200)?.json();
@@ -64,14 +64,17 @@ async fn conflicts_and_force() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sharing_and_removing() -> Result<()> {
+async fn a_shared_field_is_removed_with_its_last_owner() -> Result<()> {
     let cluster = Cluster::shared().await?;
     apply(&cluster, "fieldManager=one", &base()).await?.expect(201)?;
     let same = service(json!({"trafficDistribution": "PreferSameZone"}));
     apply(&cluster, "fieldManager=two", &same).await?.expect(200)?;
     let ports_only = service(json!({"ports": [{"port": 80, "name": "http"}]}));
     let shared = apply(&cluster, "fieldManager=one", &ports_only).await?.expect(200)?.json();
-    assert_eq!(shared["spec"]["trafficDistribution"], "PreferSameZone", "the other still owns it");
+    assert_eq!(
+        shared["spec"]["trafficDistribution"], "PreferSameZone",
+        "the other manager still owns it"
+    );
     let nothing = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
     let gone = apply(&cluster, "fieldManager=two", &nothing).await?.expect(200)?.json();
     assert_eq!(gone["spec"]["trafficDistribution"], Value::Null, "no manager owns it any more");
@@ -79,7 +82,7 @@ async fn sharing_and_removing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn list_items_have_owners_of_their_own() -> Result<()> {
+async fn list_items_are_owned_separately() -> Result<()> {
     let cluster = Cluster::shared().await?;
     apply(&cluster, "fieldManager=one", &base()).await?.expect(201)?;
     let second = service(json!({"ports": [{"port": 81, "name": "more"}]}));
@@ -105,7 +108,7 @@ async fn updates_take_ownership() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_apply_refuses() -> Result<()> {
+async fn invalid_applies_are_refused() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let long = format!("fieldManager={}", "x".repeat(129));
     let wrong_name = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "t"}});

@@ -1,4 +1,4 @@
-//! Many clients at once: nothing is lost, given out twice, or seen out of order.
+//! Many clients at once: no update is lost, no address is allocated twice, no event is out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn no_update_is_lost() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_and_ports_are_given_out_once() -> Result<()> {
+async fn addresses_and_ports_are_allocated_once() -> Result<()> {
     const CLIENTS: usize = 32;
     const SERVICES: usize = 200;
     let cluster = Cluster::shared().await?;
@@ -79,7 +79,7 @@ async fn addresses_and_ports_are_given_out_once() -> Result<()> {
         }
     }
     assert_eq!(addresses.len(), SERVICES);
-    // What is deleted can be given out again.
+    // The address of a deleted Service can be allocated again.
     let first = cluster.read("services/s0").await?.json()["spec"]["clusterIP"].clone();
     cluster.admin.delete(&cluster.core("services/s0")).await?.ok()?;
     let body = json!({"metadata": {"name": "again"}, "spec": {"clusterIP": first, "ports": [{"port": 80}]}});
@@ -87,10 +87,10 @@ async fn addresses_and_ports_are_given_out_once() -> Result<()> {
     cluster.finish().await
 }
 
-/// One watcher's view: versions of the changes of each object, in the order of arrival.
+/// The events of one watcher: type and version of each change, by object, in the order of arrival.
 type Seen = BTreeMap<String, Vec<(String, u64)>>;
 
-/// Watches until that many events were seen. A server may end a watch at any time; the next one begins where it ended.
+/// Watches until `expected` events have arrived. A server may end a watch at any time; the next watch resumes there.
 async fn watch_all(admin: Target, path: String, start: u64, expected: usize) -> Result<Seen> {
     let mut seen = Seen::new();
     let mut last = start;
@@ -100,7 +100,7 @@ async fn watch_all(admin: Target, path: String, start: u64, expected: usize) -> 
             match watch.line(Duration::from_secs(60)).await {
                 Line::Text(text) => break serde_json::from_str::<Value>(&text)?,
                 Line::End => watch = resume(&admin, &path, last).await?,
-                Line::Silence => bail!("nothing came after {at} of {expected}"),
+                Line::Silence => bail!("no event after {at} of {expected}"),
             }
         };
         let version: u64 = version(&event["object"]).parse()?;
@@ -143,7 +143,7 @@ async fn every_watcher_sees_every_event_once_and_in_order() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_go_on_where_the_server_ended_their_watch() -> Result<()> {
+async fn watchers_resume_after_the_server_ends_their_watch() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     let server = cluster.server.clone();
     let interrupting = tokio::spawn(async move {
@@ -152,12 +152,12 @@ async fn watchers_go_on_where_the_server_ended_their_watch() -> Result<()> {
         }
     });
     watch_and_write(&cluster, 20).await?;
-    assert!(!interrupting.is_finished(), "watches were ended all the time");
+    assert!(!interrupting.is_finished(), "the task that ends watches has stopped");
     interrupting.abort();
     cluster.finish().await
 }
 
-/// Many write while many watch: each watcher sees each change once, and all see the same.
+/// 32 writers and `count` watchers: each watcher sees each change once, and all see the same.
 async fn watch_and_write(cluster: &Cluster, count: usize) -> Result<()> {
     const WRITERS: usize = 32;
     const ROUNDS: usize = 5;
@@ -190,12 +190,12 @@ async fn watch_and_write(cluster: &Cluster, count: usize) -> Result<()> {
         let kinds: Vec<&str> = events.iter().map(|(kind, _)| kind.as_str()).collect();
         assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED"]);
     }
-    assert!(views.iter().all(|view| view == first), "all see the same");
+    assert!(views.iter().all(|view| view == first), "all watchers see the same events");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_one_of_many_creates_wins() -> Result<()> {
+async fn only_one_of_many_concurrent_creates_succeeds() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let mut clients = JoinSet::new();
     for _ in 0..32 {

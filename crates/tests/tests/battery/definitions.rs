@@ -1,4 +1,4 @@
-//! The life of a custom resource, from its definition to the end.
+//! Custom resources: definition, validation, subresources, deletion.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn established(cluster: &Cluster, name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_life_of_a_custom_resource() -> Result<()> {
+async fn custom_resources_exist_as_long_as_their_definition() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let admin = &cluster.admin;
     let group = format!("{}.example", cluster.namespace);
@@ -47,7 +47,7 @@ async fn the_life_of_a_custom_resource() -> Result<()> {
     admin.post(DEFINITIONS, &definition(&group)).await?.expect(201)?;
     established(&cluster, &name).await?;
     for _ in 0..100 {
-        // A real server needs a moment more until the path is there.
+        // A real server serves the path a moment later.
         if admin.get(&boxes).await?.status == 200 {
             break;
         }
@@ -110,11 +110,11 @@ async fn the_life_of_a_custom_resource() -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    bail!("the resource outlives its definition")
+    bail!("the resource is still served without its definition")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_are_checked() -> Result<()> {
+async fn invalid_definitions_are_refused() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let group = format!("{}.example", cluster.namespace);
     let change = |pointer: &str, value: Value| {

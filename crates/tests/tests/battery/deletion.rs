@@ -11,7 +11,7 @@ async fn delete(cluster: &Cluster, rest: &str, options: &Value) -> Result<Answer
     cluster.admin.send(Request::new("DELETE", &cluster.core(rest)).json(options)).await
 }
 
-/// Waits until a path is gone.
+/// Waits until a path returns 404.
 async fn gone(cluster: &Cluster, path: &str) -> Result<()> {
     for _ in 0..200 {
         if cluster.admin.get(path).await?.status == 404 {
@@ -19,11 +19,11 @@ async fn gone(cluster: &Cluster, path: &str) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    bail!("{path} is still there")
+    bail!("{path} still exists")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preconditions() -> Result<()> {
+async fn deletion_checks_preconditions() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let made = cluster.config_map("a", "1").await?;
     let uid = &made["metadata"]["uid"];
@@ -40,7 +40,7 @@ async fn preconditions() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finalizers_hold_an_object() -> Result<()> {
+async fn finalizers_delay_deletion() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let body = json!({"metadata": {"name": "a", "finalizers": ["example.com/hold"]}});
     cluster.create("configmaps", &body).await?;
@@ -79,7 +79,7 @@ async fn pods_have_a_grace_period() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collections() -> Result<()> {
+async fn a_selector_limits_the_deletion_of_a_collection() -> Result<()> {
     let cluster = Cluster::shared().await?;
     for (name, group) in [("a", "1"), ("b", "1"), ("c", "2")] {
         cluster
@@ -95,7 +95,7 @@ async fn collections() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dependents_follow_their_owner() -> Result<()> {
+async fn the_propagation_policy_decides_about_dependents() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     for (policy, expected) in [("Background", false), ("Foreground", false), ("Orphan", true)] {
         let owner = cluster.config_map("owner", "1").await?;
@@ -119,7 +119,7 @@ async fn dependents_follow_their_owner() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_waits_for_a_dependent_that_is_held() -> Result<()> {
+async fn foreground_deletion_waits_for_a_dependent_with_a_finalizer() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     let owner = cluster.config_map("owner", "1").await?;
     let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
@@ -129,7 +129,7 @@ async fn an_owner_waits_for_a_dependent_that_is_held() -> Result<()> {
     cluster.create("configmaps", &json!({"metadata": metadata})).await?;
     let foreground = json!({"propagationPolicy": "Foreground"});
     delete(&cluster, "configmaps/owner", &foreground).await?.expect(200)?;
-    // Longer than the collector takes to look twice.
+    // Longer than two rounds of the garbage collector.
     tokio::time::sleep(std::time::Duration::from_millis(700)).await;
     cluster.read("configmaps/owner").await?.expect(200)?;
     let free = json!({"metadata": {"finalizers": null}});
@@ -155,9 +155,13 @@ async fn deleting_a_namespace_deletes_its_contents() -> Result<()> {
         .admin
         .post(&cluster.core("configmaps"), &json!({"metadata": {"name": "late"}}))
         .await?;
-    assert_eq!(refused.status, 403, "nothing new in a namespace that goes");
+    assert_eq!(refused.status, 403, "a terminating namespace accepts no new objects");
     gone(&cluster, &cluster.core("configmaps/inside")).await?;
-    assert_eq!(cluster.admin.get(&path).await?.status, 200, "a finalizer inside holds it");
+    assert_eq!(
+        cluster.admin.get(&path).await?.status,
+        200,
+        "a finalizer inside delays the deletion"
+    );
     let release = json!({"metadata": {"finalizers": null}});
     cluster.admin.merge(&cluster.core("configmaps/held"), &release).await?.ok()?;
     gone(&cluster, &path).await?;

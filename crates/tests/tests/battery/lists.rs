@@ -14,11 +14,11 @@ async fn filled(count: usize) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Only what the test made: a real cluster puts a ConfigMap of its own into every namespace.
+/// Selects the objects of the test: a real cluster creates a ConfigMap in every namespace.
 const OURS: &str = "labelSelector=parity";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_show_one_state() -> Result<()> {
+async fn all_pages_show_the_same_version() -> Result<()> {
     let cluster = filled(25).await?;
     let mut token = String::new();
     let mut seen = Vec::new();
@@ -35,7 +35,7 @@ async fn pages_show_one_state() -> Result<()> {
         if token.is_empty() {
             break;
         }
-        // Neither what is added nor what is removed meanwhile shows.
+        // The next pages show neither this addition nor this deletion.
         cluster.create("configmaps", &json!({"metadata": {"name": format!("new{}", seen.len()), "labels": {"parity": "2"}}})).await?;
         cluster
             .admin
@@ -50,7 +50,7 @@ async fn pages_show_one_state() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_page_says_how_many_are_left() -> Result<()> {
+async fn the_first_page_has_the_remaining_item_count() -> Result<()> {
     let cluster = filled(5).await?;
     let page = cluster.read("configmaps?limit=2").await?.json();
     let all = cluster.read("configmaps").await?.json();
@@ -62,7 +62,7 @@ async fn the_first_page_says_how_many_are_left() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_versions_mean_in_a_list() -> Result<()> {
+async fn resource_version_and_match_select_the_state_of_a_list() -> Result<()> {
     let cluster = filled(3).await?;
     let old = cluster.read(&format!("configmaps?{OURS}")).await?.json();
     let at = version(&old);
@@ -95,7 +95,7 @@ async fn what_versions_mean_in_a_list() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn selectors() -> Result<()> {
+async fn selectors_filter_a_list() -> Result<()> {
     let cluster = filled(6).await?;
     for (query, expected) in [
         ("labelSelector=parity%3D0", vec!["c000", "c002", "c004"]),
@@ -115,7 +115,7 @@ async fn selectors() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_only_grow() -> Result<()> {
+async fn resource_versions_increase() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let mut last = 0;
     for value in 0..20 {

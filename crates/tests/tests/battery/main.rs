@@ -1,4 +1,4 @@
-//! What the API must do, judged by its effects: the same tests against the embedded server and, where
+//! Behaviour of the Kubernetes API: the same tests run against the embedded server and, if
 //! `NEARHOP_TEST_KUBECONFIG` names one, a real cluster.
 
 mod apply;

@@ -57,7 +57,7 @@ async fn null_removes_and_maps_merge() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_makes_a_patch_conditional() -> Result<()> {
+async fn a_patch_with_a_stale_version_conflicts() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let path = service(&cluster).await?;
     let now = version(&cluster.admin.get(&path).await?.json());
@@ -109,7 +109,7 @@ async fn unknown_fields_raise_warnings_in_every_patch_type() -> Result<()> {
     let answer = cluster.admin.patch(&path, JSON, &add).await?.expect(200)?;
     assert_eq!(warnings(&answer), warning("spec.nope"));
     assert!(answer.json()["spec"].get("nope").is_none());
-    // The list is merged: the patch's first port is the object's second.
+    // The list is merged, so the index of the port in the object may differ from that in the patch.
     let ports = json!({"spec": {"ports": [{"port": 99, "name": "more", "nope": 1}]}});
     let answer = cluster.admin.patch(&path, STRATEGIC, &ports).await?.expect(200)?;
     let found = answer.json()["spec"]["ports"].as_array().map_or(0, Vec::len);
@@ -152,7 +152,7 @@ async fn a_spread_constraint_that_matches_no_pod_warns_on_every_write() -> Resul
         let change = json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}});
         let answer = cluster.admin.merge(&path, &change).await?.expect(200)?;
         assert_eq!(warnings(&answer), warning("spec.template.spec"), "{kind}");
-        // Nothing of the spec: nothing to say.
+        // A patch that does not change the spec raises no warning.
         let label = json!({"metadata": {"labels": {"x": "y"}}});
         let answer = cluster.admin.merge(&path, &label).await?.expect(200)?;
         assert!(warnings(&answer).is_empty(), "{kind}");

@@ -1,4 +1,4 @@
-//! A history that was cut off: clients get 410, list again and miss nothing.
+//! Compacted history: clients get 410, list again and miss no change.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use nearhop_tests::http::Request;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_versions_are_gone_after_compaction() -> Result<()> {
+async fn old_versions_return_410_after_compaction() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     for name in ["a", "b", "c"] {
         cluster.config_map(name, "1").await?;
@@ -30,7 +30,7 @@ async fn old_versions_are_gone_after_compaction() -> Result<()> {
     assert_eq!((exact.status, exact.reason().as_str()), (410, "Expired"));
     let next = cluster.read(&format!("configmaps?limit=5&continue={token}")).await?;
     assert_eq!((next.status, next.reason().as_str()), (410, "Expired"));
-    // The answer has a token with which to go on from the present state.
+    // The answer has a token that continues from the current state.
     let fresh = next.json()["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
     let rest =
         cluster.read(&format!("configmaps?limit=5&continue={fresh}")).await?.expect(200)?.json();
@@ -47,7 +47,7 @@ async fn old_versions_are_gone_after_compaction() -> Result<()> {
     cluster.finish().await
 }
 
-/// How the library's watcher gets the present state.
+/// How the watcher of the kube library gets the current state.
 #[derive(Clone, Copy)]
 enum Start {
     List,
@@ -79,7 +79,7 @@ async fn recovers(start: Start) -> Result<()> {
                     known.remove(&object.name_any());
                 }
                 Ok(Event::InitDone) if restarts == 1 => {
-                    // While the watch is away the history is cut: what happens meanwhile can only be listed.
+                    // The history is compacted while the watch is down: the changes in between are only in a new list.
                     cluster.server.fault(&json!({"dropWatches": true})).await?;
                     cluster.admin.delete(&cluster.core("configmaps/before")).await?.ok()?;
                     cluster.config_map("meanwhile", "1").await?;
@@ -105,11 +105,11 @@ async fn recovers(start: Start) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_library_recovers_by_listing() -> Result<()> {
+async fn the_kube_watcher_recovers_by_listing() -> Result<()> {
     recovers(Start::List).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_library_recovers_by_a_streaming_list() -> Result<()> {
+async fn the_kube_watcher_recovers_by_a_streaming_list() -> Result<()> {
     recovers(Start::Stream).await
 }

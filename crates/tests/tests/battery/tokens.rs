@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts: who has one is that account, and as long as it lives.
+//! Tokens of ServiceAccounts: a token authenticates its account until the account is deleted.
 
 use std::process::Command;
 
@@ -17,11 +17,11 @@ const REVIEW: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 async fn request(cluster: &Cluster, account: &str, spec: &Value) -> Result<String> {
     let path = cluster.core(&format!("serviceaccounts/{account}/token"));
     let answer = cluster.admin.post(&path, &json!({"spec": spec})).await?.expect(201)?.json();
-    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }
 
 fn claims(token: &str) -> Result<Value> {
-    let part = token.split('.').nth(1).context("three parts")?;
+    let part = token.split('.').nth(1).context("the token does not have three parts")?;
     Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part)?)?)
 }
 
@@ -45,7 +45,7 @@ async fn a_token_is_valid_until_its_service_account_is_deleted() -> Result<()> {
     assert_eq!(user["username"], name);
     let groups = user["groups"].to_string();
     assert!(groups.contains(&format!("system:serviceaccounts:{}", cluster.namespace)), "{groups}");
-    // It may look around, and nothing more before a rule allows it.
+    // Without RBAC rules the account can read discovery, and nothing else.
     robot.get("/apis").await?.expect(200)?;
     let refused = robot.get(&cluster.core("secrets")).await?.expect(403)?.json();
     assert!(refused["message"].as_str().unwrap_or_default().contains(&name), "{refused}");
@@ -62,7 +62,7 @@ async fn a_token_is_valid_until_its_service_account_is_deleted() -> Result<()> {
 
     cluster.admin.delete(&cluster.core("serviceaccounts/robot")).await?.ok()?;
     robot.post(WHO_AM_I, &who).await?.expect(401)?;
-    // Another one of the same name is another one.
+    // A new account with the same name does not make the old token valid.
     cluster.create("serviceaccounts", &account).await?;
     robot.post(WHO_AM_I, &who).await?.expect(401)?;
     cluster.finish().await
@@ -85,7 +85,7 @@ async fn tokens_for_other_audiences_or_deleted_pods_are_refused() -> Result<()> 
     robot.get("/apis").await?.expect(200)?;
     cluster.admin.delete(&cluster.core("pods/p?gracePeriodSeconds=0")).await?.ok()?;
     if cluster.is_embedded() {
-        // A real server may remember for a while that the Pod was there.
+        // A real server may cache the Pod for a while.
         robot.get("/apis").await?.expect(401)?;
     }
     let path = cluster.core("serviceaccounts/robot/token");
@@ -95,13 +95,13 @@ async fn tokens_for_other_audiences_or_deleted_pods_are_refused() -> Result<()> 
     assert!(message.contains("may not specify a duration less than 10 minutes"), "{message}");
     let gone = json!({"spec": {"boundObjectRef": bound}});
     cluster.admin.post(&path, &gone).await?.expect(404)?;
-    let absent = cluster.core("serviceaccounts/nobody/token");
+    let absent = cluster.core("serviceaccounts/absent/token");
     cluster.admin.post(&absent, &json!({"spec": {}})).await?.expect(404)?;
     cluster.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_creates_a_token_and_is_known_by_it() -> Result<()> {
+async fn kubectl_creates_a_token_that_authenticates_the_account() -> Result<()> {
     let Some(kubectl) = Runner::find() else {
         skip("kubectl is not installed");
         return Ok(());
@@ -125,7 +125,7 @@ async fn kubectl_creates_a_token_and_is_known_by_it() -> Result<()> {
     let name = format!("system:serviceaccount:{}:robot", cluster.namespace);
     assert_eq!(me["status"]["userInfo"]["username"], name);
     if cluster.is_embedded() {
-        // What leads to the server comes back, with the address that Pods know.
+        // The server creates the deleted Service `kubernetes` again, with the same cluster IP.
         run(&["--namespace", "default", "delete", "service", "kubernetes"]).await?;
         let created = ["wait", "--for=create", "service/kubernetes", "--timeout=60s"];
         run(&[&["--namespace", "default"], &created[..]].concat()).await?;

@@ -46,7 +46,7 @@ async fn every_verb_through_a_client_library() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_changes_nothing_writes_nothing() -> Result<()> {
+async fn a_write_without_a_change_keeps_the_version() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let created = cluster.config_map("a", "1").await?;
     let path = cluster.core("configmaps/a");
@@ -58,7 +58,7 @@ async fn a_write_that_changes_nothing_writes_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dry_run_leaves_no_trace() -> Result<()> {
+async fn dry_run_stores_nothing() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let stored = cluster.config_map("a", "1").await?;
     let before = cluster.read("configmaps").await?.json();
@@ -95,7 +95,7 @@ async fn generated_names_are_unique() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_owns_cannot_be_set() -> Result<()> {
+async fn metadata_of_the_server_cannot_be_set() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let uid = "00000000-0000-4000-8000-000000000000";
     let body = json!({"metadata": {"name": "a", "uid": uid, "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -108,7 +108,7 @@ async fn what_the_server_owns_cannot_be_set() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn field_validation_modes() -> Result<()> {
+async fn field_validation_ignores_warns_or_refuses() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let body = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], "bogus": 1}});
     for (mode, status, warnings) in [
@@ -129,7 +129,7 @@ async fn field_validation_modes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_and_spec_are_written_apart() -> Result<()> {
+async fn status_and_spec_are_written_separately() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let api: Api<Service> = Api::namespaced(cluster.client().await?, &cluster.namespace);
     let service: Service = serde_json::from_value(json!({"metadata": {"name": "s"},
@@ -149,13 +149,13 @@ async fn status_and_spec_are_written_apart() -> Result<()> {
     assert_eq!(
         spec.and_then(|s| s.session_affinity).as_deref(),
         Some("ClientIP"),
-        "and the other way"
+        "the status subresource ignores spec"
     );
     cluster.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scale_subresource() -> Result<()> {
+async fn the_scale_subresource_changes_replicas() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let body = json!({"metadata": {"name": "d"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
@@ -177,7 +177,7 @@ async fn the_scale_subresource() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_and_metadata_only() -> Result<()> {
+async fn lists_as_tables_and_as_metadata_only() -> Result<()> {
     let cluster = Cluster::shared().await?;
     cluster.config_map("a", "1").await?;
     let ask = |accept: &str| {

@@ -1,4 +1,4 @@
-//! Watches: what events there are, in what order, and from where.
+//! Watches: types and order of events, and the versions that a watch can start from.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn watch(cluster: &Cluster, query: &str) -> Result<Open> {
     Ok(open)
 }
 
-/// Type and name of the next event.
+/// Type, name and object of the next event.
 async fn next(watch: &mut Open) -> (String, String, Value) {
     let event = watch.event(SOON).await.unwrap_or_default();
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
@@ -29,7 +29,7 @@ fn is(event: &(String, String, Value), kind: &str, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_after_a_version() -> Result<()> {
+async fn a_watch_shows_the_changes_after_its_version() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let start = version(&cluster.read("configmaps").await?.json());
     let mut events = watch(&cluster, &format!("resourceVersion={start}")).await?;
@@ -43,11 +43,14 @@ async fn changes_after_a_version() -> Result<()> {
     is(&added, "ADDED", "a");
     is(&changed, "MODIFIED", "a");
     is(&deleted, "DELETED", "a");
-    assert_eq!(added.2["kind"], "ConfigMap", "objects in events say what they are");
+    assert_eq!(added.2["kind"], "ConfigMap", "objects in events have a kind");
     assert_eq!(deleted.2["data"]["v"], "2", "the last state");
     assert!(version_number(&added.2) < version_number(&changed.2));
-    assert!(version_number(&changed.2) < version_number(&deleted.2), "the deletion's own version");
-    // The same from the past.
+    assert!(
+        version_number(&changed.2) < version_number(&deleted.2),
+        "a deletion has its own version"
+    );
+    // A watch from an older version shows the same events.
     let mut again = watch(&cluster, &format!("resourceVersion={}", version(&added.2))).await?;
     is(&next(&mut again).await, "MODIFIED", "a");
     is(&next(&mut again).await, "DELETED", "a");
@@ -55,19 +58,19 @@ async fn changes_after_a_version() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn current_objects_first() -> Result<()> {
+async fn a_watch_without_a_version_starts_with_current_objects() -> Result<()> {
     let cluster = Cluster::shared().await?;
     cluster.create("configmaps", &json!({"metadata": {"name": "a", "labels": {"x": "y"}}})).await?;
     for query in ["labelSelector=x", "labelSelector=x&resourceVersion=0"] {
         let mut events = watch(&cluster, &format!("{query}&timeoutSeconds=1")).await?;
         is(&next(&mut events).await, "ADDED", "a");
-        assert_eq!(events.event(SOON).await, None, "{query}: ends in time");
+        assert_eq!(events.event(SOON).await, None, "{query}: the watch ends at its timeout");
     }
     cluster.finish().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streaming_lists_say_when_they_are_complete() -> Result<()> {
+async fn streaming_lists_end_with_a_bookmark() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&labelSelector=x";
     for name in ["a", "b"] {
@@ -81,7 +84,7 @@ async fn streaming_lists_say_when_they_are_complete() -> Result<()> {
     let mark = next(&mut events).await;
     is(&mark, "BOOKMARK", "");
     assert_eq!(mark.2["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-    // The mark's version is one to go on from.
+    // A watch can resume from the version of the bookmark.
     cluster.create("configmaps", &json!({"metadata": {"name": "c", "labels": {"x": "y"}}})).await?;
     is(&next(&mut events).await, "ADDED", "c");
     let mut resumed =
@@ -93,7 +96,7 @@ async fn streaming_lists_say_when_they_are_complete() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entering_and_leaving_a_selector() -> Result<()> {
+async fn objects_that_enter_or_leave_a_selector_are_added_or_deleted() -> Result<()> {
     let cluster = Cluster::shared().await?;
     cluster.config_map("a", "1").await?;
     let start = version(&cluster.read("configmaps").await?.json());
@@ -119,7 +122,7 @@ async fn entering_and_leaving_a_selector() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_by_node_as_a_kubelet_watches_them() -> Result<()> {
+async fn a_kubelet_watches_the_pods_of_its_node() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let node = format!("{}-n", cluster.namespace);
     cluster.admin.post("/api/v1/nodes", &json!({"metadata": {"name": node}})).await?.expect(201)?;
@@ -151,7 +154,7 @@ async fn invalid_and_future_versions_in_a_watch() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let answer = cluster.read("configmaps?watch=true&resourceVersion=abc").await?;
     assert_eq!(answer.status, 500);
-    // One from the future is accepted in silence.
+    // A future version is accepted, and no event arrives.
     let mut events = watch(&cluster, "resourceVersion=99999999999&timeoutSeconds=1").await?;
     assert_eq!(events.event(SOON).await, None);
     cluster.finish().await
@@ -160,13 +163,13 @@ async fn invalid_and_future_versions_in_a_watch() -> Result<()> {
 #[tokio::test]
 async fn extreme_timeouts_and_limits_are_accepted() -> Result<()> {
     const LARGEST: &str = "9223372036854775807";
-    // What a real server makes of such numbers is an overflow of its own.
+    // A real server overflows with such numbers, so this test uses the embedded one.
     let cluster = Cluster::embedded().await?;
     for more in ["", "&allowWatchBookmarks=true"] {
         let mut watch = watch(&cluster, &format!("timeoutSeconds={LARGEST}{more}")).await?;
         let name = format!("m{}", more.len());
         cluster.config_map(&name, "1").await?;
-        // It neither ended at once nor broke: the new object arrives.
+        // The watch is open and works: the new object arrives.
         loop {
             let (kind, found, _) = next(&mut watch).await;
             assert!(!kind.is_empty(), "the watch ended");

@@ -1,9 +1,8 @@
-//! What must be true when the chaos is over.
+//! Checks after the chaos.
 //!
-//! Balanced and Auto hold on to what they decided for a while (a table of weights rests for 30 s), and a plan from
-//! scratch has no memory. It needs none: it takes over the table that the slices carry, so what the controller holds on
-//! to is what the plan from scratch holds on to as well, and no policy has to be left out. The endpoints themselves are
-//! compared once more with a plan that does not see the slices at all.
+//! Balanced and Auto keep a decision for a while (a table of weights stays for 30 s). A plan from scratch reads that
+//! table from the slices, so it keeps the same decisions as the controller, and all policies can be compared. The
+//! endpoints are compared a second time with a plan that does not see the slices.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +11,11 @@ use jiff::Timestamp;
 use nearhop_core::model::{Endpoint, Slice};
 use nearhop_core::world::PlanTime;
 use nearhop_core::{Change, Kind};
-use nearhop_tests::scene::{ControllerProcess, PATIENCE, Scene, read_metric};
+use nearhop_tests::scene::{ControllerProcess, Scene, TIMEOUT, read_metric};
 
-use crate::patiently;
+use crate::pause_or_fail;
 
-/// Far above what a cluster of this size takes (about 40 MiB in a debug build), far below a leak worth the name.
+/// Far above the memory for a cluster of this size (about 40 MiB in a debug build), far below a serious leak.
 const MOST_MEMORY_MIB: u64 = 160;
 
 pub(crate) struct Checks<'a> {
@@ -25,16 +24,16 @@ pub(crate) struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    /// Waits until the controller has seen everything.
+    /// Waits until the controller is ready.
     pub(crate) async fn ready(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.controller.get("/readyz").await? != "ok" {
-            patiently("/readyz", deadline).await?;
+            pause_or_fail("/readyz", deadline).await?;
         }
         Ok(())
     }
 
-    /// Waits until the slices are right, and says how long it took. Who is not done `soon` is shown.
+    /// Waits until the slices are correct; returns how long it took. Prints the differences that exist after `soon`.
     pub(crate) async fn converged(&self, soon: Duration) -> Result<Duration> {
         let start = Instant::now();
         let mut shown = false;
@@ -48,12 +47,14 @@ impl Checks<'_> {
                 println!("still wrong after {took:?}: {}", wrong.join("; "));
                 shown = true;
             }
-            patiently(&wrong.join("; "), start + PATIENCE).await.with_context(|| self.metrics())?;
+            pause_or_fail(&wrong.join("; "), start + TIMEOUT)
+                .await
+                .with_context(|| self.metrics())?;
         }
     }
 
-    /// Nothing is left over, the queue is idle, memory has not grown.
-    pub(crate) async fn nothing_is_left(&self) -> Result<()> {
+    /// Checks that no wrong endpoint is left, the queue is idle, and memory has not grown.
+    pub(crate) async fn check_end_state(&self) -> Result<()> {
         let mut world = self.scene.world().await?;
         let with_slices = world.clone();
         world.apply(Change::Listed(Kind::Slice, Default::default()));
@@ -73,16 +74,16 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Waits until nothing waits in the queue, and checks that no Service is retried again and again.
+    /// Waits until the queue is empty, and checks that no Service is retried repeatedly.
     async fn idle(&self) -> Result<()> {
         let series = |name: &str| format!("workqueue_{name}{{name=\"endpoint_slice\"}}");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = self.controller.get("/metrics").await?;
             if read_metric(&text, &series("depth")) == 0.0 {
                 break;
             }
-            patiently("an empty queue", deadline).await?;
+            pause_or_fail("an empty queue", deadline).await?;
         }
         let counts = |text: &str| {
             (read_metric(text, &series("adds_total")), read_metric(text, &series("retries_total")))
@@ -92,8 +93,8 @@ impl Checks<'_> {
         let after = counts(&self.controller.get("/metrics").await?);
         let changes = format!("adds and retries {before:?}, then {after:?}");
         ensure!(before.1 == after.1, "a Service still fails: {changes}");
-        // A table of weights may just have rested enough; a loop would be many.
-        ensure!(after.0 - before.0 <= 20.0, "work goes on and on: {changes}");
+        // A table of weights may be due for an update now; a loop would cause many more adds.
+        ensure!(after.0 - before.0 <= 20.0, "the queue does not become idle: {changes}");
         Ok(())
     }
 
@@ -109,7 +110,7 @@ impl Checks<'_> {
     }
 }
 
-/// The endpoints of slices, one a line, without hints: what a plan holds on to is judged elsewhere.
+/// The endpoints of slices, one per line, without hints, which are checked elsewhere.
 fn describe<'a>(slices: impl Iterator<Item = &'a Slice>) -> String {
     let line = |slice: &Slice, endpoint: &Endpoint| {
         let endpoint = Endpoint { hints: None, ..endpoint.clone() };

@@ -1,5 +1,5 @@
-//! The command line of the chaos: a seed and a duration by hand, and the few options by which `cargo test` and
-//! cargo-nextest list tests and choose among them.
+//! Command line of the chaos test: a seed and a duration, and the options with which `cargo test` and cargo-nextest list
+//! and select tests.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ struct Arguments {
     seconds: Option<u64>,
 }
 
-/// Options of the usual harness that have a value, and mean nothing here.
+/// Options of the standard harness that have a value and no meaning here.
 const WITH_VALUE: [&str; 6] =
     ["--format", "--test-threads", "--color", "--skip", "--logfile", "--shuffle-seed"];
 
@@ -38,10 +38,10 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments> {
 }
 
 fn name(seed: u64) -> String {
-    format!("the_slices_are_right_after_chaos_with_seed_{seed}")
+    format!("slices_are_correct_after_chaos_with_seed_{seed}")
 }
 
-/// Runs the seeds that were chosen, each for so many seconds.
+/// Runs the selected seeds, each for `seconds`.
 pub(crate) fn main(seeds: &[u64], seconds: u64, run: impl Fn(u64, u64) -> Result<()>) -> ExitCode {
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
@@ -59,7 +59,7 @@ pub(crate) fn main(seeds: &[u64], seconds: u64, run: impl Fn(u64, u64) -> Result
     };
     let seeds: Vec<u64> = match arguments.seed {
         Some(seed) => vec![seed],
-        // No test is switched off, so none is chosen by `--ignored`.
+        // No test is ignored, so `--ignored` selects none.
         None if arguments.ignored => Vec::new(),
         None => seeds.iter().copied().filter(chosen).collect(),
     };

@@ -1,5 +1,5 @@
-//! Slices that were there before: those of another version of the same controller are taken over
-//! as they are, those of other managers are ignored.
+//! Existing slices: the controller adopts those with its own `managed-by` label as they are, and
+//! ignores those of other managers.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use nearhop_tests::scene::{Scene, replace};
 use serde_json::{Value, json};
 
 use super::common::{
-    by_service, count_endpoints, create_slice, distribute, foreign_slice, pods_in, three_zones,
-    until_all_synced, versions,
+    by_service, count_endpoints, create_slice, foreign_slice, pods_in, set_distribution,
+    three_zones, until_all_synced, versions,
 };
 
 /// A Service with two ports and 100 Pods over three zones, published by another controller as ten
-/// slices of ten, with ports in another order and an annotation of its own. The placement is
-/// round robin, so every slice has endpoints of every zone.
+/// slices of ten, with ports in another order and a foreign annotation. The placement is round robin,
+/// so every slice has endpoints of every zone.
 async fn ten_slices_of_ten() -> Result<Scene> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
@@ -29,7 +29,7 @@ async fn ten_slices_of_ten() -> Result<Scene> {
         try_join_all((0..10).map(|ones| web_pod(&scene, tens * 10 + ones))).await?;
     }
     for tens in 0..10 {
-        // Far from how nearhop would pack: every tenth Pod.
+        // Not as nearhop would pack them: every tenth Pod.
         let pods: Vec<String> = (0..10).map(|ones| pod_name(ones * 10 + tens)).collect();
         let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
         let name = format!("web-old-{tens}");
@@ -69,13 +69,13 @@ async fn adopted_slices_get_hints_with_one_write_each() -> Result<()> {
     until_all_synced(&scene, &controller).await?;
     let before = versions(&scene, "web").await?;
     let mut writes = scene.count_writes().await?;
-    distribute(&scene, "web", Some("PreferSameZone")).await?;
+    set_distribution(&scene, "web", Some("PreferSameZone")).await?;
     scene.settled().await?;
     writes.catch_up().await;
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for (kind, slice) in &writes.events {
         assert_eq!(kind, "MODIFIED");
-        assert_eq!(slice["metadata"]["annotations"]["example.com/by"], "somebody");
+        assert_eq!(slice["metadata"]["annotations"]["example.com/by"], "another-controller");
         *times.entry(slice["metadata"]["name"].as_str().unwrap_or_default().into()).or_default() +=
             1;
     }
@@ -87,7 +87,7 @@ async fn adopted_slices_get_hints_with_one_write_each() -> Result<()> {
     Ok(())
 }
 
-/// Where endpoints do not agree, only the slices that hold them are written.
+/// The controller writes only slices with wrong endpoints.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_wrong_endpoint_costs_one_write() -> Result<()> {
     let scene = ten_slices_of_ten().await?;
@@ -110,19 +110,19 @@ async fn slices_of_other_managers_are_never_touched() -> Result<()> {
     three_zones(&scene).await?;
     scene.service("web", json!({})).await?;
     pods_in(&scene, "web", "10.0.0", "abc").await?;
-    for (name, manager) in [("elsewhere", Some("someone.else")), ("nobody", None)] {
+    for (name, manager) in [("foreign", Some("another-manager")), ("unmanaged", None)] {
         create_slice(&scene, &foreign_slice(&scene, "web", name, manager, &["web-1"]).await?)
             .await?;
     }
     let before = versions(&scene, "web").await?;
     let controller = scene.start(replace()).await?;
     scene.settled().await?;
-    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    set_distribution(&scene, "web", Some("PreferSameNode")).await?;
     scene.remove_pod("web-1").await?;
     scene.settled().await?;
     controller.stop().await?;
     let mut after = versions(&scene, "web").await?;
-    assert_eq!(after.len(), 3, "its own slice came beside the others: {after:?}");
+    assert_eq!(after.len(), 3, "two foreign slices and one of nearhop: {after:?}");
     after.retain(|name, _| before.contains_key(name));
     assert_eq!(after, before);
     Ok(())
@@ -140,7 +140,7 @@ async fn a_changed_service_changes_only_its_own_slices() -> Result<()> {
     let controller = scene.start(replace()).await?;
     scene.settled().await?;
     let mut writes = scene.count_writes().await?;
-    distribute(&scene, "web3", Some("PreferSameZone")).await?;
+    set_distribution(&scene, "web3", Some("PreferSameZone")).await?;
     scene.until_hints("web3", &["10.0.3.1 a", "10.0.3.2 b", "10.0.3.3 c"]).await?;
     writes.catch_up().await;
     assert_eq!(by_service(&writes), [("web3".to_owned(), 1)].into());
@@ -149,19 +149,19 @@ async fn a_changed_service_changes_only_its_own_slices() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_returns_under_its_name_gets_slices_of_its_own() -> Result<()> {
+async fn a_recreated_service_gets_new_slices() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     pods_in(&scene, "web", "10.0.0", "abc").await?;
     let controller = scene.start(replace()).await?;
-    for wish in ["PreferSameZone", "PreferSameNode", "PreferClose"] {
-        scene.service("web", json!({"trafficDistribution": wish})).await?;
+    for value in ["PreferSameZone", "PreferSameNode", "PreferClose"] {
+        scene.service("web", json!({"trafficDistribution": value})).await?;
         scene.settled().await?;
         let service = scene.cluster.read("services/web").await?.ok()?.json();
         let slices = scene.slice_objects("web").await?;
-        assert_eq!(slices.len(), 1, "{wish}");
+        assert_eq!(slices.len(), 1, "{value}");
         let owner = &slices[0]["metadata"]["ownerReferences"][0]["uid"];
-        assert_eq!(*owner, service["metadata"]["uid"], "{wish}");
+        assert_eq!(*owner, service["metadata"]["uid"], "{value}");
         scene.cluster.admin.delete(&scene.cluster.core("services/web")).await?.ok()?;
     }
     controller.stop().await?;

@@ -1,4 +1,4 @@
-//! What several of these tests need: zones, slices of other controllers, and who was written.
+//! Helpers: zones, slices of other controllers, and counts of writes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use nearhop_core::labels::well_known;
 use nearhop_core::model::Slice;
 use nearhop_tests::cluster::version;
-use nearhop_tests::scene::{Controlled, PATIENCE, Scene, SliceWrites};
+use nearhop_tests::scene::{RunningController, Scene, SliceWrites, TIMEOUT};
 use serde_json::{Value, json};
 
 /// Creates nodes `n-a`, `n-b` and `n-c`, each in the zone of that letter.
@@ -27,14 +27,18 @@ pub(crate) async fn pods_in(scene: &Scene, app: &str, network: &str, zones: &str
     Ok(())
 }
 
-/// Lets a Service ask for Auto by the annotation.
+/// Sets the annotation `topology-mode: Auto` of a Service.
 pub(crate) async fn ask_for_auto(scene: &Scene, service: &str) -> Result<()> {
     let annotations = json!({"service.kubernetes.io/topology-mode": "Auto"});
     scene.patch_service(service, &json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Lets a Service's field say something else, or nothing.
-pub(crate) async fn distribute(scene: &Scene, service: &str, value: Option<&str>) -> Result<()> {
+/// Sets or removes `trafficDistribution` of a Service.
+pub(crate) async fn set_distribution(
+    scene: &Scene,
+    service: &str,
+    value: Option<&str>,
+) -> Result<()> {
     scene.patch_service(service, &json!({"spec": {"trafficDistribution": value}})).await
 }
 
@@ -73,17 +77,17 @@ pub(crate) fn by_service(writes: &SliceWrites) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Services that were put into the queue so far.
-pub(crate) fn adds(controller: &Controlled) -> f64 {
+/// Number of Services that were added to the queue so far.
+pub(crate) fn adds(controller: &RunningController) -> f64 {
     controller.metric("workqueue_adds_total{name=\"endpoint_slice\"}")
 }
 
-/// Waits until a controller that was just started has looked at every Service.
-pub(crate) async fn until_all_synced(scene: &Scene, controller: &Controlled) -> Result<()> {
+/// Waits until a new controller has synced every Service.
+pub(crate) async fn until_all_synced(scene: &Scene, controller: &RunningController) -> Result<()> {
     let least = scene.world().await?.services().count() as f64;
     let what = format!("{least} syncs");
     scene
-        .until(&what, PATIENCE, || async {
+        .until(&what, TIMEOUT, || async {
             let done = controller.metric("endpoint_slice_controller_syncs{result=\"success\"}");
             Ok(if done >= least { Ok(()) } else { Err(format!("there were {done}")) })
         })
@@ -108,8 +112,8 @@ pub(crate) async fn foreign_slice(
     if let Some(manager) = manager {
         labels[well_known::MANAGED_BY] = manager.into();
     }
-    let ports = owner["spec"]["ports"].as_array().context("a Service has ports")?;
-    // Backwards: the order of ports means nothing.
+    let ports = owner["spec"]["ports"].as_array().context("the Service has no ports")?;
+    // In reverse: the order of ports has no meaning.
     let ports = ports
         .iter()
         .rev()
@@ -117,7 +121,7 @@ pub(crate) async fn foreign_slice(
     Ok(json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {
-            "name": name, "labels": labels, "annotations": {"example.com/by": "somebody"},
+            "name": name, "labels": labels, "annotations": {"example.com/by": "another-controller"},
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Service", "name": service,
                 "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
@@ -131,7 +135,7 @@ pub(crate) async fn foreign_slice(
 
 async fn endpoint_of(scene: &Scene, pod: &str) -> Result<Value> {
     let pod = scene.cluster.read(&format!("pods/{pod}")).await?.ok()?.json();
-    let node = pod["spec"]["nodeName"].as_str().context("the Pod is bound")?;
+    let node = pod["spec"]["nodeName"].as_str().context("the Pod has no node")?;
     let node = scene.cluster.admin.get(&format!("/api/v1/nodes/{node}")).await?.ok()?.json();
     let meta = &pod["metadata"];
     Ok(json!({

@@ -1,19 +1,20 @@
-//! `--mode=labelled`: beside the cluster's own controller, for Services that ask for it.
+//! `--mode=labelled`: nearhop writes slices only for Services with the label, in addition to those of
+//! the cluster's own controller.
 
 use anyhow::Result;
 use nearhop_controller::{Mode, Options, SERVICE_PROXY};
 use nearhop_core::labels::well_known::{
     IN_TREE_CONTROLLER, MANAGED_BY, NEARHOP_CONTROLLER, SERVICE_PROXY_NAME,
 };
-use nearhop_tests::scene::{PATIENCE, Scene};
+use nearhop_tests::scene::{Scene, TIMEOUT};
 use serde_json::{Value, json};
 
 use super::common::{create_slice, foreign_slice, pods_in, three_zones, versions};
 
-/// Two Services with a slice of the cluster's own controller each; `ours` has the label.
-pub(crate) async fn beside_another() -> Result<Scene> {
+/// Two Services, each with a slice of the cluster's own controller; `ours` has the label.
+pub(crate) async fn with_in_tree_slices() -> Result<Scene> {
     let scene = Scene::new().await?;
-    let scene = scene.judged_in(Mode::Labelled);
+    let scene = scene.in_mode(Mode::Labelled);
     three_zones(&scene).await?;
     for (app, network) in [("ours", "10.0.0"), ("theirs", "10.0.1")] {
         scene.service(app, json!({"trafficDistribution": "PreferSameZone"})).await?;
@@ -33,24 +34,24 @@ async fn label(scene: &Scene, value: Option<&str>) -> Result<()> {
 }
 
 /// nearhop's slices of a Service, as objects.
-pub(crate) async fn nearhops(scene: &Scene, service: &str) -> Result<Vec<Value>> {
+pub(crate) async fn nearhop_slices(scene: &Scene, service: &str) -> Result<Vec<Value>> {
     let mut slices = scene.slice_objects(service).await?;
     slices.retain(|slice| slice["metadata"]["labels"][MANAGED_BY] == NEARHOP_CONTROLLER);
     Ok(slices)
 }
 
-/// Waits until `ours` has so many slices of nearhop's.
-pub(crate) async fn until_nearhops(scene: &Scene, wanted: usize) -> Result<()> {
-    let what = format!("{wanted} slices of nearhop's");
+/// Waits until `ours` has `wanted` slices of nearhop.
+pub(crate) async fn until_nearhop_slices(scene: &Scene, wanted: usize) -> Result<()> {
+    let what = format!("{wanted} slices of nearhop");
     scene
-        .until(&what, PATIENCE, || async {
-            let found = nearhops(scene, "ours").await?.len();
+        .until(&what, TIMEOUT, || async {
+            let found = nearhop_slices(scene, "ours").await?.len();
             Ok(if found == wanted { Ok(()) } else { Err(format!("there are {found}")) })
         })
         .await
 }
 
-/// Asserts that the slices of the cluster's own controller are as they were.
+/// Asserts that the slices of the cluster's own controller are unchanged.
 async fn assert_tree_untouched(scene: &Scene, before: &[(&str, String)]) -> Result<()> {
     for (service, version) in before {
         let now = versions(scene, service).await?;
@@ -69,50 +70,50 @@ async fn tree_versions(scene: &Scene) -> Result<Vec<(&'static str, String)>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_labelled_service_gets_slices_and_under_its_own_name() -> Result<()> {
-    let scene = beside_another().await?;
+async fn only_a_labelled_service_gets_slices_of_nearhop() -> Result<()> {
+    let scene = with_in_tree_slices().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     scene.settled().await?;
-    let slices = nearhops(&scene, "ours").await?;
+    let slices = nearhop_slices(&scene, "ours").await?;
     assert_eq!(slices.len(), 1);
     assert_eq!(slices[0]["metadata"]["labels"][SERVICE_PROXY_NAME], SERVICE_PROXY);
     assert_eq!(scene.hints("ours").await?, ["10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c"]);
     assert_eq!(scene.reached_from("ours", "n-b").await?, ["10.0.0.2"]);
-    // Life goes on, for both Services.
+    // Pods of both Services are removed.
     scene.remove_pod("ours-3").await?;
     scene.remove_pod("theirs-3").await?;
     scene.until_hints("ours", &["10.0.0.1 a", "10.0.0.2 b"]).await?;
     scene.settled().await?;
     controller.stop().await?;
-    assert_eq!(nearhops(&scene, "theirs").await?.len(), 0);
+    assert_eq!(nearhop_slices(&scene, "theirs").await?.len(), 0);
     assert_tree_untouched(&scene, &tree).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slices_go_and_come_with_the_label() -> Result<()> {
-    let scene = beside_another().await?;
+async fn slices_are_removed_and_restored_with_the_label() -> Result<()> {
+    let scene = with_in_tree_slices().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     label(&scene, None).await?;
-    until_nearhops(&scene, 0).await?;
+    until_nearhop_slices(&scene, 0).await?;
     assert_tree_untouched(&scene, &tree).await?;
     label(&scene, Some(SERVICE_PROXY)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     scene.settled().await?;
     assert_eq!(scene.hints("ours").await?, ["10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c"]);
-    // Another proxy's name is as good as none.
+    // The name of another proxy has the same effect as no label.
     label(&scene, Some("another")).await?;
-    until_nearhops(&scene, 0).await?;
+    until_nearhop_slices(&scene, 0).await?;
     controller.stop().await?;
     assert_tree_untouched(&scene, &tree).await
 }
 
-/// Waits until the status of `ours` has so many conditions.
+/// Waits until the status of `ours` has `wanted` conditions.
 async fn until_conditions(scene: &Scene, wanted: usize) -> Result<()> {
     scene
-        .until(&format!("{wanted} conditions"), PATIENCE, || async {
+        .until(&format!("{wanted} conditions"), TIMEOUT, || async {
             let ours = scene.cluster.read("services/ours").await?.ok()?.json();
             let found = ours["status"]["conditions"].as_array().map_or(0, Vec::len);
             Ok(if found == wanted { Ok(()) } else { Err(format!("there are {found}")) })
@@ -120,10 +121,10 @@ async fn until_conditions(scene: &Scene, wanted: usize) -> Result<()> {
         .await
 }
 
-/// A stale condition would go on saying that hints are written.
+/// A stale condition would still report written hints.
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_go_and_come_with_the_label() -> Result<()> {
-    let scene = beside_another().await?;
+async fn conditions_are_removed_and_restored_with_the_label() -> Result<()> {
+    let scene = with_in_tree_slices().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_conditions(&scene, 2).await?;
     label(&scene, None).await?;
@@ -135,8 +136,8 @@ async fn conditions_go_and_come_with_the_label() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Result<()> {
-    let scene = beside_another().await?;
+async fn conditions_of_a_service_without_slices_are_removed_with_the_label() -> Result<()> {
+    let scene = with_in_tree_slices().await?;
     scene.patch_service("ours", &json!({"spec": {"selector": null}})).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_conditions(&scene, 2).await?;
@@ -148,14 +149,14 @@ async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_removed_while_the_controller_is_down_removes_the_slices() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     controller.stop().await?;
     label(&scene, None).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 0).await?;
+    until_nearhop_slices(&scene, 0).await?;
     controller.stop().await?;
     assert_tree_untouched(&scene, &tree).await
 }

@@ -1,5 +1,5 @@
-//! PodLocators (KEP-536 "New PodLocator controller"): they come, follow and go with their Pods and
-//! Nodes, and nothing else makes the controller write one.
+//! PodLocators (KEP-536 "New PodLocator controller"): the controller creates, updates and deletes them
+//! with their Pods and Nodes, and writes them for no other reason.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nearhop_core::{Gate, Gates};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_tests::cluster::version;
 use nearhop_tests::http::Request;
-use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace, start_recorded};
+use nearhop_tests::scene::{RunningController, Scene, TIMEOUT, replace, start_recorded};
 use nearhop_tests::server;
 use serde_json::{Value, json};
 
@@ -28,14 +28,14 @@ pub(crate) async fn define(scene: &Scene) -> Result<()> {
     let definition = nearhop_api::locator::definition();
     scene.cluster.admin.post(DEFINITIONS, &definition).await?.expect(201)?;
     scene
-        .until("PodLocators are served", PATIENCE, || async {
+        .until("PodLocators are served", TIMEOUT, || async {
             let answer = scene.cluster.admin.get(ALL).await?;
-            Ok(if answer.ok().is_ok() { Ok(()) } else { Err("they are not".to_owned()) })
+            Ok(if answer.ok().is_ok() { Ok(()) } else { Err("they are not served".to_owned()) })
         })
         .await
 }
 
-/// A cluster of three zones that knows PodLocators.
+/// A cluster of three zones with the definition of PodLocators.
 async fn defined() -> Result<Scene> {
     let scene = Scene::new().await?;
     define(&scene).await?;
@@ -56,8 +56,7 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// `web-1: 10.0.0.1 n-a topology.kubernetes.io/zone=a`, without the host name's label, which says
-/// the node's name again.
+/// `web-1: 10.0.0.1 n-a zone=a`, without the hostname label, which repeats the node's name.
 fn describe(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let ips = object["ips"].as_array().into_iter().flatten().map(|ip| text(&ip["ip"]));
@@ -74,7 +73,7 @@ fn describe(object: &Value) -> String {
 async fn until_locators(scene: &Scene, wanted: &[&str]) -> Result<()> {
     let what = format!("PodLocators {wanted:?}");
     scene
-        .until(&what, PATIENCE, || async {
+        .until(&what, TIMEOUT, || async {
             let found: Vec<String> = objects(scene).await?.iter().map(describe).collect();
             Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
         })
@@ -85,7 +84,7 @@ async fn versions(scene: &Scene) -> Result<BTreeMap<String, String>> {
     Ok(objects(scene).await?.iter().map(|object| (name(object), version(object))).collect())
 }
 
-fn writes(controller: &Controlled) -> f64 {
+fn writes(controller: &RunningController) -> f64 {
     let mut sum = 0.0;
     for operation in ["create", "update", "delete"] {
         for result in ["success", "conflict", "gone", "error"] {
@@ -102,7 +101,7 @@ fn path(scene: &Scene, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locator_follows_its_pod() -> Result<()> {
+async fn a_locator_is_updated_with_its_pod() -> Result<()> {
     let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pending_pod("web", "n-a", &json!({})).await?;
@@ -123,7 +122,7 @@ async fn a_locator_follows_its_pod() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locators_follow_their_nodes() -> Result<()> {
+async fn locators_are_updated_with_their_nodes() -> Result<()> {
     let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     pods_in(&scene, "web", "10.0.0", "aab").await?;
@@ -149,7 +148,7 @@ async fn locators_follow_their_nodes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
+async fn a_locator_is_deleted_with_the_pod_that_owns_it() -> Result<()> {
     let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
@@ -166,7 +165,7 @@ async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
         Ok(uid.clone())
     };
     let first = owner().await?;
-    // The same name, another life, as of a StatefulSet's Pod.
+    // A new Pod with the same name, as in a StatefulSet.
     scene.remove_pod("web").await?;
     scene.pod("web", "n-b", "10.0.0.2", "web").await?;
     until_locators(&scene, &["web: 10.0.0.2 n-b zone=b"]).await?;
@@ -178,7 +177,7 @@ async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
+async fn without_a_garbage_collector_the_controller_deletes_locators() -> Result<()> {
     let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
     let scene = Scene::with(&bare).await?;
     define(&scene).await?;
@@ -189,7 +188,7 @@ async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
     scene.remove_pod("web").await?;
     until_locators(&scene, &[]).await?;
     controller.stop().await?;
-    // One whose Pod was deleted while the controller was down.
+    // A PodLocator whose Pod was deleted while the controller was down.
     let stray = json!({
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "stray"},
     });
@@ -202,7 +201,7 @@ async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_are_copied_as_the_operator_says() -> Result<()> {
+async fn the_label_option_selects_the_copied_labels() -> Result<()> {
     let scene = defined().await?;
     let labels = json!({"rack": "r1", "colour": "red", "topology.kubernetes.io/region": "eu"});
     scene.patch_node("n-a", &json!({"metadata": {"labels": labels}})).await?;
@@ -221,7 +220,7 @@ async fn labels_are_copied_as_the_operator_says() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
+async fn topology_keys_of_services_are_copied() -> Result<()> {
     let scene = defined().await?;
     scene.patch_node("n-a", &json!({"metadata": {"labels": {"rack": "r1"}}})).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
@@ -241,9 +240,9 @@ async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
     Ok(())
 }
 
-/// A change that is taken back while its consequence is being written.
+/// A change that is reverted while the controller writes its result.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
+async fn a_change_that_is_reverted_during_the_write_is_written_again() -> Result<()> {
     let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
@@ -254,7 +253,7 @@ async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
     scene.move_node("n-a", Some("b")).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     scene.move_node("n-a", Some("a")).await?;
-    // The write that was under way has arrived.
+    // The delayed write arrives.
     until_locators(&scene, &["web: 10.0.0.1 n-a zone=b"]).await?;
     scene.cluster.server.fault(&json!({})).await?;
     until_locators(&scene, &right).await?;
@@ -275,9 +274,9 @@ async fn foreign_changes_of_locators_are_repaired() -> Result<()> {
         json!({"metadata": {"annotations": {"kept": "yes"}, "ownerReferences": []}}),
     ] {
         scene.cluster.admin.merge(&path(&scene, "web"), &patch).await?.ok()?;
-        let what = format!("{patch} is put right");
+        let what = format!("{patch} is repaired");
         scene
-            .until(&what, PATIENCE, || async {
+            .until(&what, TIMEOUT, || async {
                 let object = scene.cluster.admin.get(&path(&scene, "web")).await?.ok()?.json();
                 let owned = object["metadata"]["ownerReferences"][0]["kind"] == "Pod";
                 let found = describe(&object);
@@ -286,7 +285,7 @@ async fn foreign_changes_of_locators_are_repaired() -> Result<()> {
             .await?;
     }
     let object = scene.cluster.admin.get(&path(&scene, "web")).await?.ok()?.json();
-    assert_eq!(object["metadata"]["annotations"]["kept"], "yes", "what others keep there stays");
+    assert_eq!(object["metadata"]["annotations"]["kept"], "yes", "foreign annotations stay");
     let before = object["metadata"]["uid"].clone();
     scene.cluster.admin.delete(&path(&scene, "web")).await?.ok()?;
     until_locators(&scene, &right).await?;
@@ -297,7 +296,7 @@ async fn foreign_changes_of_locators_are_repaired() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
+async fn with_the_gate_off_no_locator_is_read_or_written() -> Result<()> {
     let scene = defined().await?;
     scene.pod("old", "n-a", "10.0.0.1", "web").await?;
     let controller = scene.start(locating()).await?;
@@ -312,7 +311,7 @@ async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
     scene.pod("new", "n-b", "10.0.0.2", "web").await?;
     scene.move_node("n-a", Some("c")).await?;
-    // When the slices show all of it, the controller has seen all of it.
+    // When the slices show all changes, the controller has seen all of them.
     scene.until_hints("web", &["10.0.0.1 c", "10.0.0.2 b"]).await?;
     assert_eq!(asked.load(Ordering::Relaxed), 0);
     until_locators(&scene, &["old: 10.0.0.1 n-a zone=a"]).await?;
@@ -321,7 +320,7 @@ async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_locator_definition_may_come_late_and_come_back() -> Result<()> {
+async fn the_locator_definition_may_be_created_late_and_recreated() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     let controller = scene.start(locating()).await?;
@@ -334,9 +333,13 @@ async fn the_locator_definition_may_come_late_and_come_back() -> Result<()> {
     until_locators(&scene, &both).await?;
     scene.cluster.admin.delete(&format!("{DEFINITIONS}/podlocators.nearhop.dev")).await?.ok()?;
     scene
-        .until("the definition is gone", PATIENCE, || async {
+        .until("the definition is gone", TIMEOUT, || async {
             let answer = scene.cluster.admin.get(ALL).await?;
-            Ok(if answer.ok().is_err() { Ok(()) } else { Err("it is not".to_owned()) })
+            Ok(if answer.ok().is_err() {
+                Ok(())
+            } else {
+                Err("PodLocators are still served".to_owned())
+            })
         })
         .await?;
     scene.cluster.server.fault(&json!({"dropWatches": true})).await?;
@@ -346,17 +349,17 @@ async fn the_locator_definition_may_come_late_and_come_back() -> Result<()> {
     Ok(())
 }
 
-/// An hour of heartbeats every ten seconds, quickly.
+/// The heartbeats of one hour, one every ten seconds, sent without pauses.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
     let scene = defined().await?;
     pods_in(&scene, "web", "10.0.0", "aabbcc").await?;
     let controller = scene.start(locating()).await?;
     scene
-        .until("all of them", PATIENCE, || async {
+        .until("six PodLocators with addresses", TIMEOUT, || async {
             let found = objects(&scene).await?;
             let placed = found.iter().filter(|o| o["ips"][0]["ip"].is_string()).count();
-            Ok(if placed == 6 { Ok(()) } else { Err(format!("{placed} are there")) })
+            Ok(if placed == 6 { Ok(()) } else { Err(format!("there are {placed}")) })
         })
         .await?;
     let (before, written) = (versions(&scene).await?, writes(&controller));
@@ -370,12 +373,12 @@ async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
         let pod = (round % 6) + 1;
         scene.report_pod(&format!("web-{pod}"), &format!("10.0.0.{pod}"), round % 2 == 0).await?;
     }
-    // One watch shows all Nodes in order, and another all Pods: when these changes show, all of
-    // the noise was seen.
+    // The controller receives Nodes in order, and Pods in order: when it has handled these changes,
+    // it has seen all heartbeats.
     scene.move_node("n-c", Some("z")).await?;
     scene.report_pod("web-1", "10.0.0.77", true).await?;
     scene
-        .until("the changes at the end", PATIENCE, || async {
+        .until("the changes at the end", TIMEOUT, || async {
             let found: Vec<String> = objects(&scene).await?.iter().map(describe).collect();
             let there = [
                 "web-1: 10.0.0.77 n-a zone=a",
@@ -390,13 +393,13 @@ async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
     for still in ["web-2", "web-3", "web-4"] {
         assert_eq!(after[still], before[still], "{still} was written");
     }
-    // The server knows of a write before the controller counts it.
+    // The server stores a write before the controller counts it.
     let counted = || async {
         let count = writes(&controller) - written;
         Ok(if count >= 3.0 { Ok(()) } else { Err(format!("{count} writes")) })
     };
-    scene.until("three writes", PATIENCE, counted).await?;
-    assert_eq!(writes(&controller) - written, 3.0, "the changes at the end alone");
+    scene.until("three writes", TIMEOUT, counted).await?;
+    assert_eq!(writes(&controller) - written, 3.0, "only the changes at the end are written");
     controller.stop().await?;
     Ok(())
 }
@@ -454,11 +457,11 @@ fn once() -> Options {
 
 async fn run_once(scene: &Scene) -> Result<nearhop_controller::Ended> {
     let ended = scene.start(once()).await?.ended();
-    tokio::time::timeout(PATIENCE, ended).await.context("it did not end")?
+    tokio::time::timeout(TIMEOUT, ended).await.context("the controller did not end")?
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_and_dry_run_include_them() -> Result<()> {
+async fn once_and_dry_run_include_locators() -> Result<()> {
     let scene = defined().await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     let dry = scene.dry_run(locating()).await?;
@@ -476,7 +479,7 @@ async fn once_and_dry_run_include_them() -> Result<()> {
     until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"]).await?;
     let before = versions(&scene).await?;
     run_once(&scene).await?;
-    assert_eq!(versions(&scene).await?, before, "the second time there was nothing to do");
+    assert_eq!(versions(&scene).await?, before, "the second run writes nothing");
     assert_eq!(scene.dry_run(locating()).await?.locators, [""; 0]);
     assert_eq!(scene.dry_run(replace()).await?.locators, [""; 0], "the gate is off");
     Ok(())
@@ -491,7 +494,7 @@ async fn once_reports_locators_that_failed() -> Result<()> {
         ended.failed_locators.iter().map(|key| key.name.to_string()).collect()
     };
     let ended = run_once(&scene).await?;
-    assert_eq!(names(&ended), ["web-1", "web-2"], "they are not defined");
+    assert_eq!(names(&ended), ["web-1", "web-2"], "PodLocators are not defined");
     define(&scene).await?;
     let refusing = json!({
         "answers": [{"code": 403, "share": 1.0}], "path": "/podlocators?fieldManager",
@@ -499,7 +502,7 @@ async fn once_reports_locators_that_failed() -> Result<()> {
     });
     scene.cluster.server.fault(&refusing).await?;
     let ended = run_once(&scene).await?;
-    assert_eq!(names(&ended), ["web-1", "web-2"], "it may not write them");
+    assert_eq!(names(&ended), ["web-1", "web-2"], "the server refuses the writes");
     scene.cluster.server.fault(&json!({})).await?;
     assert_eq!(names(&run_once(&scene).await?), [""; 0]);
     Ok(())
@@ -514,7 +517,7 @@ async fn locators_have_table_columns() -> Result<()> {
     let all = scene.cluster.group("nearhop.dev/v1alpha1", "podlocators");
     let request = Request::new("GET", &all).header("accept", table);
     let shown = scene.cluster.admin.send(request).await?.ok()?.json();
-    let cells = shown["rows"][0]["cells"].as_array().context("a row")?;
+    let cells = shown["rows"][0]["cells"].as_array().context("no row in the table")?;
     assert_eq!(cells[..4], [json!("web"), json!("10.0.0.1"), json!("n-a"), json!("a")], "{shown}");
     Ok(())
 }

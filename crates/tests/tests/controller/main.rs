@@ -1,5 +1,5 @@
-//! `nearhop controller` at work: nodes, pods and Services are moved about in an embedded API, and
-//! what the controller publishes is judged by what it must mean.
+//! `nearhop controller` with an embedded API server: tests change nodes, pods and Services, and check
+//! the published slices and the routes that follow from them.
 
 mod adoption;
 mod common;

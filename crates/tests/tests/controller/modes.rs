@@ -1,11 +1,11 @@
-//! One Service that is switched between all ways of asking (upstream's integration test of
-//! trafficDistribution): after each step the hints follow.
+//! One Service that switches between all topology settings (upstream's integration test of
+//! trafficDistribution): the controller updates the hints after each step.
 
 use anyhow::Result;
-use nearhop_tests::scene::{Controlled, Scene, replace};
+use nearhop_tests::scene::{RunningController, Scene, replace};
 use serde_json::json;
 
-use super::common::{ask_for_auto, distribute};
+use super::common::{ask_for_auto, set_distribution};
 
 const NONE: &[&str] = &["10.0.0.1 -"];
 const ZONE: &[&str] = &["10.0.0.1 a"];
@@ -13,7 +13,7 @@ const ZONE_AND_NODE: &[&str] = &["10.0.0.1 a node/n"];
 const NODE: &[&str] = &["10.0.0.1 node/n"];
 
 /// One ready Pod on a node with a zone.
-async fn one_pod() -> Result<(Scene, Controlled)> {
+async fn one_pod() -> Result<(Scene, RunningController)> {
     let scene = Scene::new().await?;
     let controller = scene.start(replace()).await?;
     scene.node("n", Some("a")).await?;
@@ -25,10 +25,10 @@ async fn one_pod() -> Result<(Scene, Controlled)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn hints_follow_every_switch_between_modes() -> Result<()> {
     let (scene, controller) = one_pod().await?;
-    // 0: nothing is asked for.
+    // 0: no setting.
     scene.until_hints("web", NONE).await?;
     // 1
-    distribute(&scene, "web", Some("PreferClose")).await?;
+    set_distribution(&scene, "web", Some("PreferClose")).await?;
     scene.until_hints("web", ZONE).await?;
     // 2: Auto cannot work with one endpoint, and does not fall back to the field.
     ask_for_auto(&scene, "web").await?;
@@ -38,20 +38,20 @@ async fn hints_follow_every_switch_between_modes() -> Result<()> {
     scene.patch_service("web", &json!({"metadata": {"annotations": annotations}})).await?;
     scene.until_hints("web", ZONE).await?;
     // 4
-    distribute(&scene, "web", None).await?;
+    set_distribution(&scene, "web", None).await?;
     scene.until_hints("web", NONE).await?;
     // 5
-    distribute(&scene, "web", Some("PreferSameZone")).await?;
+    set_distribution(&scene, "web", Some("PreferSameZone")).await?;
     scene.until_hints("web", ZONE).await?;
     // 6
-    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    set_distribution(&scene, "web", Some("PreferSameNode")).await?;
     scene.until_hints("web", ZONE_AND_NODE).await?;
     // 7
-    distribute(&scene, "web", None).await?;
+    set_distribution(&scene, "web", None).await?;
     scene.until_hints("web", NONE).await?;
-    // 8: the node loses its zone before the Service asks again.
+    // 8: the node loses its zone before the Service gets a setting again.
     scene.move_node("n", None).await?;
-    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    set_distribution(&scene, "web", Some("PreferSameNode")).await?;
     scene.until_hints("web", NODE).await?;
     scene.settled().await?;
     controller.stop().await?;
@@ -62,7 +62,7 @@ async fn hints_follow_every_switch_between_modes() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_zone_label_alone_updates_hints() -> Result<()> {
     let (scene, controller) = one_pod().await?;
-    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    set_distribution(&scene, "web", Some("PreferSameNode")).await?;
     scene.until_hints("web", ZONE_AND_NODE).await?;
     scene.move_node("n", None).await?;
     scene.until_hints("web", NODE).await?;

@@ -1,4 +1,4 @@
-//! `--once` and `--dry-run`: one pass that ends by itself, and one that only says what it would do.
+//! `--once` and `--dry-run`: one pass that ends by itself, and one that only prints its changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nearhop_controller::{Ending, Options, Until};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_tests::cluster::version;
-use nearhop_tests::scene::{PATIENCE, Scene, replace};
+use nearhop_tests::scene::{Scene, TIMEOUT, replace};
 use serde_json::json;
 
 use super::common::{ask_for_auto, pods_in, three_zones};
@@ -20,7 +20,7 @@ const COLLECTIONS: [&str; 5] = [
     "/apis/discovery.k8s.io/v1/endpointslices",
 ];
 
-/// Several Services, of which nothing is published.
+/// Several Services without slices.
 async fn unpublished() -> Result<Scene> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
@@ -41,7 +41,8 @@ fn once() -> Options {
 /// Runs the controller until it ends by itself.
 async fn run_once(scene: &Scene) -> Result<()> {
     let ended = scene.start(once()).await?.ended();
-    let ended = tokio::time::timeout(PATIENCE, ended).await.context("it did not end")??;
+    let ended =
+        tokio::time::timeout(TIMEOUT, ended).await.context("the controller did not end")??;
     assert_eq!(
         (ended.why, ended.failed_slices, ended.failed_status),
         (Ending::Settled, vec![], vec![])
@@ -58,7 +59,7 @@ fn lease() -> Option<LeaseOptions> {
     })
 }
 
-/// Before the lease is there nothing waits, and that is not the same as nothing being left to do.
+/// Before the controller has the lease its queue is empty, but the work is not done.
 #[tokio::test(flavor = "multi_thread")]
 async fn once_waits_for_the_lease() -> Result<()> {
     let scene = unpublished().await?;
@@ -74,13 +75,14 @@ async fn once_fails_while_another_holder_has_the_lease() -> Result<()> {
     let leader = scene.start(Options { lease: lease(), ..replace() }).await?;
     scene.settled().await?;
     let ended = scene.start(Options { lease: lease(), ..once() }).await?.ended();
-    let ended = tokio::time::timeout(PATIENCE, ended).await.context("it did not end")??;
+    let ended =
+        tokio::time::timeout(TIMEOUT, ended).await.context("the controller did not end")??;
     assert_eq!(ended.why, Ending::NoLease);
     leader.stop().await?;
     Ok(())
 }
 
-/// Version of every object that a controller could write.
+/// Versions of all objects that a controller could write.
 async fn everything(scene: &Scene) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for path in COLLECTIONS {
@@ -108,7 +110,7 @@ async fn once_exits_when_slices_and_conditions_are_written() -> Result<()> {
     };
     assert_eq!(scene.hints("close").await?, in_zones("10.0.2"));
     assert_eq!(scene.hints("auto").await?, in_zones("10.0.3"));
-    assert_eq!(scene.slice_objects("empty").await?.len(), 1, "a placeholder");
+    assert_eq!(scene.slice_objects("empty").await?.len(), 1, "a placeholder slice");
     for service in ["close", "auto"] {
         let status = scene.cluster.read(&format!("services/{service}")).await?.ok()?.json();
         let conditions = status["status"]["conditions"].as_array().context("conditions")?;
@@ -132,7 +134,7 @@ async fn a_second_once_writes_nothing() -> Result<()> {
 async fn once_removes_slices_whose_service_is_gone() -> Result<()> {
     let scene = unpublished().await?;
     run_once(&scene).await?;
-    // The owner stays out of it: an orphan with an unknown owner is left to the controller.
+    // Without an owner reference the garbage collector keeps the slice, so the controller has to delete it.
     for slice in scene.slice_objects("plain").await? {
         let name = slice["metadata"]["name"].as_str().unwrap_or_default();
         let path = scene.cluster.group("discovery.k8s.io/v1", &format!("endpointslices/{name}"));
@@ -158,7 +160,7 @@ async fn a_dry_run_prints_changes_and_writes_nothing() -> Result<()> {
     let about = |service: &str| {
         let title = format!("Service {}/{service} ", scene.cluster.namespace);
         let found = ours.iter().find(|diff| diff.starts_with(&title));
-        found.with_context(|| format!("no word about {service}: {ours:?}"))
+        found.with_context(|| format!("no diff of {service}: {ours:?}"))
     };
     let close = about("close")?;
     assert!(close.contains("+ 10.0.2.2 ready node=n-b zone=b for-zones=b"), "{close}");
@@ -175,7 +177,7 @@ async fn a_dry_run_after_a_sync_prints_nothing() -> Result<()> {
     let dry = scene.dry_run(replace()).await?;
     assert_eq!(dry.diffs, [""; 0]);
     assert_eq!(dry.services, planned, "all Services were planned");
-    // A Pod that goes is one line.
+    // A removed Pod is one line.
     scene.remove_pod("close-2").await?;
     let dry = scene.dry_run(replace()).await?;
     let [diff] = dry.diffs.as_slice() else { anyhow::bail!("not one diff: {:?}", dry.diffs) };

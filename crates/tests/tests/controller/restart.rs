@@ -1,5 +1,5 @@
-//! What a new process makes of the hints that it finds: those of Auto live on the hysteresis of
-//! KEP-2433, which must not depend on one process remembering.
+//! A new process and the hints that it finds: Auto keeps hints by the hysteresis of KEP-2433, which
+//! must not depend on the memory of one process.
 
 use anyhow::Result;
 use nearhop_tests::scene::{Scene, replace};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::common::{ask_for_auto, pods_in, three_zones};
 
-const HOME: [&str; 7] = [
+const OWN_ZONES: [&str; 7] = [
     "10.0.0.1 a",
     "10.0.0.2 a",
     "10.0.0.3 a",
@@ -17,8 +17,8 @@ const HOME: [&str; 7] = [
     "10.0.0.7 c",
 ];
 
-/// A Service of Auto with seven endpoints, 3/2/2, whose hints are within 30 % but not within 20 %,
-/// since zone b has grown to 36 %: hints that are there are kept, new ones would not be set. The
+/// A Service with Auto and seven endpoints, 3/2/2, whose hints are within 30 % but not within 20 %,
+/// because zone b has grown to 36 %: existing hints are kept, new ones would not be set. The
 /// controller has ended.
 async fn kept_by_hysteresis() -> Result<Scene> {
     let scene = Scene::new().await?;
@@ -27,7 +27,7 @@ async fn kept_by_hysteresis() -> Result<Scene> {
     ask_for_auto(&scene, "web").await?;
     pods_in(&scene, "web", "10.0.0", "aaabbcc").await?;
     let controller = scene.start(replace()).await?;
-    scene.until_hints("web", &HOME).await?;
+    scene.until_hints("web", &OWN_ZONES).await?;
     until_enabled(&scene).await?;
     controller.stop().await?;
     scene.report_node("n-b", &json!({"allocatable": {"cpu": "4500m"}})).await?;
@@ -43,7 +43,7 @@ async fn reasons(scene: &Scene) -> Result<Vec<Value>> {
 
 async fn until_enabled(scene: &Scene) -> Result<()> {
     scene
-        .until("the event of Auto", nearhop_tests::scene::PATIENCE, || async {
+        .until("the event of Auto", nearhop_tests::scene::TIMEOUT, || async {
             let found = reasons(scene).await?;
             let expected = found == ["TopologyAwareHintsEnabled"];
             Ok(if expected { Ok(()) } else { Err(format!("they are {found:?}")) })
@@ -57,7 +57,7 @@ async fn run_again(scene: &Scene) -> Result<()> {
     scene.settled().await?;
     scene.service("late", json!({"trafficDistribution": "PreferSameZone"})).await?;
     scene
-        .until("conditions of the marker", nearhop_tests::scene::PATIENCE, || async {
+        .until("conditions of the marker", nearhop_tests::scene::TIMEOUT, || async {
             let late = scene.cluster.read("services/late").await?.ok()?.json();
             let set = late["status"]["conditions"].is_array();
             Ok(if set { Ok(()) } else { Err("there are none".to_owned()) })
@@ -68,7 +68,7 @@ async fn run_again(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_that_are_kept_by_hysteresis_outlive_a_restart() -> Result<()> {
+async fn hints_kept_by_hysteresis_survive_a_restart() -> Result<()> {
     let scene = kept_by_hysteresis().await?;
     let mut writes = scene.count_writes().await?;
     run_again(&scene).await?;
@@ -77,14 +77,14 @@ async fn hints_that_are_kept_by_hysteresis_outlive_a_restart() -> Result<()> {
         .events
         .retain(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
     assert_eq!(writes.events, []);
-    assert_eq!(scene.hints("web").await?, HOME);
+    assert_eq!(scene.hints("web").await?, OWN_ZONES);
     assert_eq!(reasons(&scene).await?, ["TopologyAwareHintsEnabled"], "one event");
     Ok(())
 }
 
-/// A controller that had not been away would have lent one of zone a's endpoints to zone b.
+/// A controller that ran all the time would also assign one endpoint of zone a to zone b.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_came_meanwhile_does_not_cost_the_others_their_hints() -> Result<()> {
+async fn a_pod_created_during_the_restart_does_not_remove_hints() -> Result<()> {
     let scene = kept_by_hysteresis().await?;
     scene.pod("web-8", "n-a", "10.0.0.8", "web").await?;
     run_again(&scene).await?;

@@ -1,5 +1,5 @@
-//! Rolling updates, as a Deployment controller and kubelets do them: how many writes one costs, and
-//! what consumers see of the hints on the way.
+//! Rolling updates, as the Deployment controller and kubelets do them: the number of writes, and the
+//! hints that consumers see during the update.
 
 mod simulate;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::common::{ask_for_auto, count_endpoints, three_zones};
 use simulate::{PodWatch, count_writes_one_by_one};
 
-/// Replicas of the large rollout, and how many may be there beyond that (25 %).
+/// Replicas of the large rollout, and how many extra Pods it may have (25 %).
 const REPLICAS: usize = 100;
 const SURGE: usize = 25;
 
@@ -30,7 +30,7 @@ struct Replica {
 }
 
 impl Replica {
-    /// Nodes take turns; a generation begins with another one.
+    /// Assigns nodes in turn; each generation starts with another node.
     fn new(generation: usize, number: usize, nodes: &[&str]) -> Self {
         Self {
             name: format!("web-v{generation}-{number:03}"),
@@ -39,14 +39,14 @@ impl Replica {
         }
     }
 
-    /// Starts it: bound, running, ready.
+    /// Creates the Pod: bound, running, ready.
     async fn start(&self, scene: &Scene) -> Result<()> {
         scene.pending_pod(&self.name, &self.node, &json!({"app": "web"})).await?;
         scene.report_pod(&self.name, &self.ip, false).await?;
         scene.report_pod(&self.name, &self.ip, true).await
     }
 
-    /// Deletes it: terminating, not ready any more, gone.
+    /// Deletes the Pod: terminating, not ready, removed.
     async fn end(&self, scene: &Scene) -> Result<()> {
         scene.terminate_pod(&self.name).await?;
         scene.report_pod(&self.name, &self.ip, false).await?;
@@ -70,7 +70,7 @@ async fn roll(scene: &Scene, nodes: &[&str]) -> Result<()> {
 const NINE_NODES: [&str; 9] = ["a1", "b1", "c1", "a2", "b2", "c2", "a3", "b3", "c3"];
 
 /// Rolls 100 Pods and compares the number of writes with what planning after every single change
-/// would cost. Gives both numbers.
+/// would cost. Returns both numbers.
 async fn roll_a_hundred(options: Options) -> Result<(usize, usize)> {
     let scene = Scene::new().await?;
     for node in NINE_NODES {
@@ -104,12 +104,12 @@ fn assert_all_new(slices: &[Slice]) {
         let pod = endpoint.target.as_ref().map(|pod| pod.name.as_str()).unwrap_or_default();
         assert!(pod.starts_with("web-v2-"), "{pod}");
         assert!(endpoint.is_ready(), "{pod}");
-        assert!(is_hinted_home(endpoint), "{pod}");
+        assert!(is_hinted_for_own_zone(endpoint), "{pod}");
     }
 }
 
 /// Whether an endpoint is hinted for its own zone, and only for that.
-fn is_hinted_home(endpoint: &Endpoint) -> bool {
+fn is_hinted_for_own_zone(endpoint: &Endpoint) -> bool {
     endpoint.zone.is_some() && endpoint.hint_zones().iter().eq(endpoint.zone.as_ref())
 }
 
@@ -172,18 +172,18 @@ async fn without_concurrency_only_planned_writes_happen() -> Result<()> {
 
 const THREE_NODES: [&str; 3] = ["n-a", "n-b", "n-c"];
 
-/// Rolls nine Pods over three zones one after the other, in slices of four, and gives what was
-/// published meanwhile: after each write, all slices of the Service.
-async fn states_of_a_small_rollout(wish: Wish) -> Result<Vec<Vec<Slice>>> {
+/// Rolls nine Pods over three zones one after the other, in slices of four, and returns what was
+/// published meanwhile: all slices of the Service after each write.
+async fn states_of_a_small_rollout(policy: Policy) -> Result<Vec<Vec<Slice>>> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({})).await?;
-    match wish {
-        Wish::SameZone => {
+    match policy {
+        Policy::SameZone => {
             let spec = json!({"spec": {"trafficDistribution": "PreferSameZone"}});
             scene.patch_service("web", &spec).await?;
         }
-        Wish::Auto => ask_for_auto(&scene, "web").await?,
+        Policy::Auto => ask_for_auto(&scene, "web").await?,
     }
     for number in 0..9 {
         Replica::new(1, number, &THREE_NODES).start(&scene).await?;
@@ -206,12 +206,12 @@ async fn states_of_a_small_rollout(wish: Wish) -> Result<Vec<Vec<Slice>>> {
 }
 
 #[derive(Clone, Copy)]
-enum Wish {
+enum Policy {
     SameZone,
     Auto,
 }
 
-/// The slices that there are at first and after each of these events.
+/// The slices at the start and after each of these events.
 fn combine(start: Vec<Slice>, events: Vec<(String, Value)>) -> Result<Vec<Vec<Slice>>> {
     let mut now: BTreeMap<String, Slice> =
         start.iter().map(|slice| (slice.name.to_string(), slice.clone())).collect();
@@ -222,7 +222,7 @@ fn combine(start: Vec<Slice>, events: Vec<(String, Value)>) -> Result<Vec<Vec<Sl
         };
         let name = slice.name.to_string();
         if kind == "DELETED" {
-            now.remove(&name).context("only what was there is deleted")?;
+            now.remove(&name).context("an unknown slice was deleted")?;
         } else {
             now.insert(name, *slice);
         }
@@ -236,19 +236,19 @@ fn ready(state: &[Slice]) -> impl Iterator<Item = &Endpoint> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_zone_loses_its_hints_while_same_zone_is_rolled() -> Result<()> {
-    let states = states_of_a_small_rollout(Wish::SameZone).await?;
+async fn zone_hints_stay_during_a_rollout_with_same_zone() -> Result<()> {
+    let states = states_of_a_small_rollout(Policy::SameZone).await?;
     assert!(states.len() > 9, "only {} states", states.len());
     for (i, state) in states.iter().enumerate() {
-        let lost: Vec<&Endpoint> = ready(state).filter(|e| !is_hinted_home(e)).collect();
+        let lost: Vec<&Endpoint> = ready(state).filter(|e| !is_hinted_for_own_zone(e)).collect();
         assert!(lost.is_empty(), "state {i}: {lost:?}");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hints_never_vanish_while_auto_is_rolled() -> Result<()> {
-    let states = states_of_a_small_rollout(Wish::Auto).await?;
+async fn zone_hints_stay_during_a_rollout_with_auto() -> Result<()> {
+    let states = states_of_a_small_rollout(Policy::Auto).await?;
     assert!(states.len() > 9, "only {} states", states.len());
     for (i, state) in states.iter().enumerate() {
         let lost: Vec<&Endpoint> = ready(state).filter(|e| e.hint_zones().len() != 1).collect();

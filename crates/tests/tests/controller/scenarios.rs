@@ -1,5 +1,5 @@
 //! The end-to-end scenarios of traffic distribution (KEP-4444, KEP-3015 "e2e tests"), at the level
-//! of hints and of what each client's node makes of them.
+//! of hints and of the routes on each client's node.
 
 use anyhow::Result;
 use nearhop_tests::scene::{Scene, replace};
@@ -99,7 +99,7 @@ async fn s6_prefer_same_node_survives_the_loss_and_return_of_the_local_endpoint(
     assert_reached(&scene, "web", &own).await?;
 
     scene.terminate_pod("server-1").await?;
-    // It terminates and still serves, but the other is ready.
+    // server-1 terminates and still serves, but server-2 is ready.
     scene.until_hints("web", &["10.0.0.1 -", "10.0.0.2 a node/n-2"]).await?;
     let other: [(&str, &[&str]); 2] = [("n-1", &["10.0.0.2"]), ("n-2", &["10.0.0.2"])];
     assert_reached(&scene, "web", &other).await?;

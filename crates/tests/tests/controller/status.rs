@@ -1,13 +1,15 @@
-//! What a Service's status and events say about its wish (KEP-4444 "Status Reporting"): both
-//! conditions with a reason and a culprit, and an event for each transition and no more.
+//! Status and events of a Service about its topology settings (KEP-4444 "Status Reporting"): both
+//! conditions name the reason and the object that causes it, and each transition raises one event.
 
 use anyhow::Result;
 use nearhop_controller::Options;
 use nearhop_core::Gates;
-use nearhop_tests::scene::{PATIENCE, Scene, replace};
+use nearhop_tests::scene::{Scene, TIMEOUT, replace};
 use serde_json::{Value, json};
 
-use super::common::{ask_for_auto, distribute, pods_in, three_zones, until_all_synced, version_of};
+use super::common::{
+    ask_for_auto, pods_in, set_distribution, three_zones, until_all_synced, version_of,
+};
 
 const FINE: [&str; 2] = [
     "TrafficDistributionAccepted True Accepted",
@@ -34,7 +36,7 @@ async fn condition_objects(scene: &Scene, service: &str) -> Result<Vec<Value>> {
 
 async fn until_conditions(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
     scene
-        .until(&format!("conditions {wanted:?} of {service}"), PATIENCE, || async {
+        .until(&format!("conditions {wanted:?} of {service}"), TIMEOUT, || async {
             let found = conditions(scene, service).await?;
             Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
         })
@@ -54,7 +56,7 @@ async fn events(scene: &Scene, service: &str) -> Result<Vec<String>> {
     let list = scene.cluster.read("events").await?.ok()?.json();
     let mut events: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
     events.retain(|event| event["involvedObject"]["name"] == service);
-    // Names end with the moment.
+    // The name of an Event ends with its time.
     events.sort_by_key(|event| event["metadata"]["name"].as_str().unwrap_or_default());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(events.iter().map(|e| format!("{} {}", text(&e["type"]), text(&e["reason"]))).collect())
@@ -62,7 +64,7 @@ async fn events(scene: &Scene, service: &str) -> Result<Vec<String>> {
 
 async fn until_events(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
     scene
-        .until(&format!("events {wanted:?} of {service}"), PATIENCE, || async {
+        .until(&format!("events {wanted:?} of {service}"), TIMEOUT, || async {
             let found = events(scene, service).await?;
             Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
         })
@@ -82,7 +84,7 @@ async fn written_hints_set_conditions_without_an_event() -> Result<()> {
     assert_eq!(accepted, "spec.trafficDistribution is PreferSameZone");
     controller.stop().await?;
     assert_eq!(events(&scene, "web").await?, [""; 0]);
-    assert_eq!(conditions(&scene, "plain").await?, [""; 0], "nothing asked, nothing said");
+    assert_eq!(conditions(&scene, "plain").await?, [""; 0], "no setting, no conditions");
     Ok(())
 }
 
@@ -183,8 +185,8 @@ async fn a_node_without_a_zone_is_named_in_one_event() -> Result<()> {
     Ok(())
 }
 
-/// What another controller says of a Service: a condition, and the address of a load balancer.
-async fn say_elsewhere(scene: &Scene, service: &str) -> Result<()> {
+/// Writes the status that another controller owns: a condition, and the address of a load balancer.
+async fn write_foreign_status(scene: &Scene, service: &str) -> Result<()> {
     let body = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
         "status": {
@@ -207,15 +209,15 @@ async fn removing_the_field_removes_only_nearhops_conditions() -> Result<()> {
     let spec = json!({"type": "LoadBalancer", "trafficDistribution": "PreferSameZone"});
     scene.service("web", spec).await?;
     pods_in(&scene, "web", "10.0.0", "abc").await?;
-    say_elsewhere(&scene, "web").await?;
+    write_foreign_status(&scene, "web").await?;
     let controller = scene.start(replace()).await?;
     let foreign = "example.com/Ready True Fine";
     until_conditions(&scene, "web", &[FINE[0], FINE[1], foreign]).await?;
-    distribute(&scene, "web", None).await?;
+    set_distribution(&scene, "web", None).await?;
     until_conditions(&scene, "web", &[foreign]).await?;
-    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    set_distribution(&scene, "web", Some("PreferSameNode")).await?;
     until_conditions(&scene, "web", &[FINE[0], FINE[1], foreign]).await?;
-    say_elsewhere(&scene, "web").await?;
+    write_foreign_status(&scene, "web").await?;
     controller.stop().await?;
     assert_eq!(conditions(&scene, "web").await?, [FINE[0], FINE[1], foreign]);
     let service = scene.cluster.read("services/web").await?.ok()?.json();
@@ -233,7 +235,7 @@ async fn a_restart_repeats_no_event_and_no_condition() -> Result<()> {
         scene.service(app, json!({})).await?;
         pods_in(&scene, app, network, zones).await?;
     }
-    distribute(&scene, "fine", Some("PreferSameZone")).await?;
+    set_distribution(&scene, "fine", Some("PreferSameZone")).await?;
     ask_for_auto(&scene, "auto").await?;
     ask_for_auto(&scene, "few").await?;
     let controller = scene.start(replace()).await?;
@@ -245,7 +247,7 @@ async fn a_restart_repeats_no_event_and_no_condition() -> Result<()> {
     let before = written(&scene).await?;
     let controller = scene.start(replace()).await?;
     until_all_synced(&scene, &controller).await?;
-    // What is to be said is said in turn; this one's turn is after that of the others.
+    // Status writes happen in order, so that of `late` comes after those of the other Services.
     scene.service("late", json!({"trafficDistribution": "PreferSameZone"})).await?;
     until_conditions(&scene, "late", &FINE).await?;
     controller.stop().await?;

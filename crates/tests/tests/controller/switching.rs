@@ -1,4 +1,4 @@
-//! From one `--mode` to the other, and away from nearhop: nothing stale is left behind.
+//! A change of `--mode`, and the cleanup: no stale slices, annotations or conditions remain.
 
 use anyhow::{Context, Result};
 use nearhop_controller::{CleanUp, Deps, Mode, Options, Removed, clean_up};
@@ -8,10 +8,10 @@ use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
-use nearhop_tests::scene::{PATIENCE, Scene, replace};
+use nearhop_tests::scene::{Scene, TIMEOUT, replace};
 use serde_json::{Value, json};
 
-use super::labelled::{beside_another, nearhops, until_nearhops};
+use super::labelled::{nearhop_slices, until_nearhop_slices, with_in_tree_slices};
 use super::locators::{define, objects as locators};
 
 const ROUTING: &str = "nearhop.dev/routing";
@@ -28,41 +28,41 @@ async fn ask_for_zone_keys(scene: &Scene, service: &str) -> Result<()> {
     scene.patch_service(service, &patch).await
 }
 
-/// Waits until the slices of a Service by this manager all carry the routing annotation, or none.
+/// Waits until all in-tree slices of a Service have the routing annotation, or none has it.
 async fn until_annotated(scene: &Scene, service: &str, wanted: bool) -> Result<()> {
     let what = format!("{service}: annotated: {wanted}");
     scene
-        .until(&what, PATIENCE, || async {
+        .until(&what, TIMEOUT, || async {
             let mut slices = scene.slice_objects(service).await?;
             slices.retain(|slice| is_managed_by(slice, IN_TREE_CONTROLLER));
-            let carries =
+            let matches =
                 |slice: &Value| slice["metadata"]["annotations"][ROUTING].is_string() == wanted;
-            let so = !slices.is_empty() && slices.iter().all(carries);
-            Ok(if so { Ok(()) } else { Err(format!("{slices:?}")) })
+            let all = !slices.is_empty() && slices.iter().all(matches);
+            Ok(if all { Ok(()) } else { Err(format!("{slices:?}")) })
         })
         .await
 }
 
 async fn until_conditions(scene: &Scene, service: &str, wanted: usize) -> Result<()> {
     scene
-        .until(&format!("{wanted} conditions of {service}"), PATIENCE, || async {
+        .until(&format!("{wanted} conditions of {service}"), TIMEOUT, || async {
             let found = scene.conditions(service).await?.len();
             Ok(if found == wanted { Ok(()) } else { Err(format!("there are {found}")) })
         })
         .await
 }
 
-/// No controller would keep them up to date, and kube-proxy and CoreDNS go on reading them.
+/// No controller would update the old slices, but kube-proxy and CoreDNS would still read them.
 #[tokio::test(flavor = "multi_thread")]
 async fn switching_from_labelled_to_replace_deletes_old_slices_last() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     controller.stop().await?;
-    let scene = scene.judged_in(Mode::Replace);
+    let scene = scene.in_mode(Mode::Replace);
     let mut writes = scene.count_writes().await?;
     let controller = scene.start(replace()).await?;
-    until_nearhops(&scene, 0).await?;
+    until_nearhop_slices(&scene, 0).await?;
     scene.settled().await?;
     assert_eq!(scene.hints("ours").await?, ["10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c"]);
     writes.catch_up().await;
@@ -78,47 +78,50 @@ async fn switching_from_labelled_to_replace_deletes_old_slices_last() -> Result<
     Ok(())
 }
 
-/// A dry run says so before.
+/// A dry run lists the deletion.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     controller.stop().await?;
-    let name = nearhops(&scene, "ours").await?[0]["metadata"]["name"].to_string();
+    let name = nearhop_slices(&scene, "ours").await?[0]["metadata"]["name"].to_string();
     let diffs = scene.dry_run(replace()).await?.diffs.concat();
     let gone = format!("- EndpointSlice {} ", name.trim_matches('"'));
     assert!(diffs.contains(&gone), "{gone}: {diffs}");
     Ok(())
 }
 
-/// The slices stay with the cluster's own controller, which knows neither the annotation nor the
+/// The cluster's own controller keeps the slices, and updates neither the annotation nor the
 /// conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn switching_from_replace_to_labelled_removes_annotations_and_conditions() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     for service in ["ours", "theirs"] {
         ask_for_zone_keys(&scene, service).await?;
     }
-    let scene = scene.judged_in(Mode::Replace);
+    let scene = scene.in_mode(Mode::Replace);
     let controller = scene.start(replace()).await?;
     for service in ["ours", "theirs"] {
         until_annotated(&scene, service, true).await?;
         until_conditions(&scene, service, 2).await?;
     }
     controller.stop().await?;
-    let scene = scene.judged_in(Mode::Labelled);
+    let scene = scene.in_mode(Mode::Labelled);
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     for service in ["ours", "theirs"] {
         until_annotated(&scene, service, false).await?;
     }
     until_conditions(&scene, "theirs", 0).await?;
     scene.settled().await?;
     controller.stop().await?;
-    assert_eq!(scene.conditions("ours").await?.len(), 2, "this one is still kept");
-    let kept = nearhops(&scene, "ours").await?;
-    assert!(kept[0]["metadata"]["annotations"][ROUTING].is_string(), "and so are its slices");
+    assert_eq!(scene.conditions("ours").await?.len(), 2, "nearhop still manages `ours`");
+    let kept = nearhop_slices(&scene, "ours").await?;
+    assert!(
+        kept[0]["metadata"]["annotations"][ROUTING].is_string(),
+        "nearhop still manages its slices"
+    );
     Ok(())
 }
 
@@ -132,33 +135,37 @@ async fn clean(scene: &Scene, options: Options) -> Result<CleanUp> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cleanup_removes_everything_that_nearhop_wrote() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     define(&scene).await?;
     let gates = Gates::default().with(Gate::PodLocator);
     let labelled = Options { gates, ..Options::new(Mode::Labelled) };
     let controller = scene.start(labelled.clone()).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     until_conditions(&scene, "ours", 2).await?;
     let six = || async {
         let found = locators(&scene).await?.len();
         Ok(if found == 6 { Ok(()) } else { Err(format!("there are {found}")) })
     };
-    scene.until("a PodLocator for each Pod", PATIENCE, six).await?;
+    scene.until("a PodLocator for each Pod", TIMEOUT, six).await?;
     controller.stop().await?;
     let expected = Removed { slices: 1, annotations: 0, conditions: 1, locators: 6 };
     assert_eq!(clean(&scene, labelled.clone()).await?, CleanUp::Done(expected));
-    assert_eq!(nearhops(&scene, "ours").await?.len(), 0);
+    assert_eq!(nearhop_slices(&scene, "ours").await?.len(), 0);
     assert_eq!(scene.conditions("ours").await?.len(), 0);
     assert_eq!(locators(&scene).await?.len(), 0);
-    assert_eq!(scene.slice_objects("ours").await?.len(), 1, "the cluster's own stay");
-    assert_eq!(clean(&scene, labelled).await?, CleanUp::Done(Removed::default()), "once is enough");
+    assert_eq!(scene.slice_objects("ours").await?.len(), 1, "the in-tree slice stays");
+    assert_eq!(
+        clean(&scene, labelled).await?,
+        CleanUp::Done(Removed::default()),
+        "a second cleanup finds nothing"
+    );
     Ok(())
 }
 
-/// It would write everything again.
+/// The running controller would write everything again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_removed_while_another_controller_holds_the_lease() -> Result<()> {
-    let scene = beside_another().await?;
+    let scene = with_in_tree_slices().await?;
     let lease = |identity: &str| LeaseOptions {
         lease_duration: std::time::Duration::from_millis(1500),
         renew_deadline: std::time::Duration::from_millis(1000),
@@ -167,14 +174,14 @@ async fn nothing_is_removed_while_another_controller_holds_the_lease() -> Result
     };
     let running = Options { lease: Some(lease("running")), ..Options::new(Mode::Labelled) };
     let controller = scene.start(running).await?;
-    until_nearhops(&scene, 1).await?;
+    until_nearhop_slices(&scene, 1).await?;
     let cleaning = Options { lease: Some(lease("cleaning")), ..Options::new(Mode::Labelled) };
-    let ended = tokio::time::timeout(PATIENCE, clean(&scene, cleaning.clone())).await;
-    assert_eq!(ended.context("it did not end")??, CleanUp::NoLease);
-    assert_eq!(nearhops(&scene, "ours").await?.len(), 1);
+    let ended = tokio::time::timeout(TIMEOUT, clean(&scene, cleaning.clone())).await;
+    assert_eq!(ended.context("the cleanup did not end")??, CleanUp::NoLease);
+    assert_eq!(nearhop_slices(&scene, "ours").await?.len(), 1);
     controller.stop().await?;
-    let ended = tokio::time::timeout(PATIENCE, clean(&scene, cleaning)).await;
-    let ended = ended.context("it did not end")??;
+    let ended = tokio::time::timeout(TIMEOUT, clean(&scene, cleaning)).await;
+    let ended = ended.context("the cleanup did not end")??;
     assert!(matches!(ended, CleanUp::Done(Removed { slices: 1, .. })), "{ended:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! From a Pod's change to the name server's answer, through the controller and the API server.
+//! A Pod's change appears in the DNS answer, through the controller and the API server.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,17 @@ use anyhow::{Result, ensure};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use nearhop_tests::dns::{Client, DnsProcess};
-use nearhop_tests::scene::{ControllerProcess, PATIENCE};
+use nearhop_tests::scene::{ControllerProcess, TIMEOUT};
 use nearhop_tests::server::{Options, start_process};
 use serde_json::{Value, json};
 
-/// What the issue of topology-aware names promises, from the event of a slice to the answer.
-const PROMISED: Duration = Duration::from_secs(1);
+/// Required time limit from the event of a slice to the answer.
+const REQUIRED: Duration = Duration::from_secs(1);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
+/// An API server, a controller, a DNS server and a client.
 struct Site {
     server: nearhop_tests::server::Server,
     _controller: ControllerProcess,
@@ -61,9 +62,9 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until the slices say whether an address is ready.
+    /// Waits until an address is ready in the slices, or until it is not; returns the time.
     async fn until_slices(&self, address: &str, ready: bool) -> Result<Instant> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let list = self.server.admin.get(SLICES).await?.ok()?.json();
             let slices = list["items"].as_array().cloned().unwrap_or_default();
@@ -74,12 +75,12 @@ impl Site {
             if there == ready {
                 return Ok(Instant::now());
             }
-            ensure!(Instant::now() < deadline, "slices do not say so: {list}");
+            ensure!(Instant::now() < deadline, "{address} ready is not {ready}: {list}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
-    /// Asks until a name has so many addresses; how long that was after a slice said so.
+    /// Asks until a name has `count` addresses; returns the delay after the slice.
     fn until_answered(&self, name: &str, count: usize, since: Instant) -> Result<Duration> {
         loop {
             let found = self.client.addresses(name)?;
@@ -87,13 +88,13 @@ impl Site {
             if found.len() == count {
                 return Ok(late);
             }
-            ensure!(late < PROMISED, "{name} after {late:?}: {found:?}");
+            ensure!(late < REQUIRED, "{name} after {late:?}: {found:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_come_and_go_within_a_second() {
+async fn dns_answers_follow_the_endpoints_within_a_second() {
     let done: Result<()> = async {
         let site = Site::start().await?;
         let (service, host) =
@@ -102,7 +103,7 @@ async fn endpoints_come_and_go_within_a_second() {
         let since = site.until_slices("10.244.0.1", true).await?;
         site.until_answered(service, 1, since)?;
 
-        // Asked for before it is there, and denied.
+        // The name does not exist yet.
         let denied = site.client.ask(host, RecordType::A)?;
         ensure!(denied.metadata.response_code == ResponseCode::NXDomain, "{denied}");
         site.create_pod("db-1", "10.244.0.2").await?;

@@ -1,4 +1,4 @@
-//! The cluster's names over real sockets, asked by clients of other projects.
+//! The DNS server over real sockets, with DNS clients of other projects.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

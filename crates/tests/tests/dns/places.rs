@@ -1,4 +1,4 @@
-//! Two clients in different zones at one server: neither gets an answer that is meant for the other.
+//! Two clients in different zones ask one server: each gets only the answer for its own zone.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ const CLIENTS: [(&str, &str, &str); 2] =
 
 const QUESTIONS: usize = 10_000;
 
-/// A cluster whose Pods are at addresses of this machine.
+/// A cluster whose client Pods have addresses of this machine.
 async fn cluster() -> Result<Server> {
     let server = start_process(&Options::default())?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -56,7 +56,7 @@ async fn cluster() -> Result<Server> {
     Ok(server)
 }
 
-/// As the controller writes it: its Pod owns it.
+/// Creates a PodLocator as the controller does: its Pod owns it.
 async fn create_locator(server: &Server, address: &str, zone: &str) -> Result<()> {
     let name = format!("client-{zone}");
     let pod = json!({
@@ -80,7 +80,7 @@ async fn create_locator(server: &Server, address: &str, zone: &str) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_questions_in_turn_never_get_the_others_answer() {
+async fn clients_never_get_the_answer_for_another_zone() {
     let done: Result<()> = async {
         let server = cluster().await?;
         let dns = DnsProcess::start(&server, &["--feature-gates", "PodLocator=true"])?;
@@ -93,8 +93,8 @@ async fn ten_thousand_questions_in_turn_never_get_the_others_answer() {
             let found = client.addresses("db.default.svc.cluster.local.")?;
             ensure!(found == [*near], "question {turn}: {found:?} instead of {near}");
         }
-        let stranger = Client::at("127.0.3.1".parse()?, dns.address)?;
-        let all = stranger.addresses("db.default.svc.cluster.local.")?;
+        let unknown = Client::at("127.0.3.1".parse()?, dns.address)?;
+        let all = unknown.addresses("db.default.svc.cluster.local.")?;
         ensure!(all.len() == CLIENTS.len(), "a client of unknown location gets all: {all:?}");
         Ok(())
     }

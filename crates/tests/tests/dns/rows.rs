@@ -1,5 +1,5 @@
-//! The conformance rows over the wire: what hickory reads of our packets, and what `dig` and `kdig`
-//! print where they are installed.
+//! The DNS conformance rows over real sockets: hickory decodes the answers, and `dig` and `kdig` print
+//! them, if they are installed.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,7 +33,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// A server of a row's cluster.
+/// Starts a server with the cluster of a row.
 fn serve(row: &Row) -> Result<(Server, SocketAddr)> {
     let index = Index::build(&row.world);
     let state = State { world: row.world.clone(), index, serial: row.serial, synced: row.synced };
@@ -41,11 +41,11 @@ fn serve(row: &Row) -> Result<(Server, SocketAddr)> {
     let options = Options { listen, threads: 1, ..Options::new(row.config.clone()) };
     let metrics = DnsMetrics::new(&Metrics::new(), "dns://test");
     let server = Server::start(&options, Shared::new(state), metrics)?;
-    let address = *server.addresses().first().context("it listens")?;
+    let address = *server.addresses().first().context("the server has no address")?;
     Ok((server, address))
 }
 
-/// Whether a row can be answered without another server.
+/// Whether a row can be answered without an upstream server.
 fn is_ours(row: &Row) -> bool {
     let answers = row.expect["answer"].as_array().map_or(&[][..], Vec::as_slice);
     let zone = |line: &Value| {
@@ -56,8 +56,8 @@ fn is_ours(row: &Row) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_row_is_answered_so_over_the_wire() {
-    // Ending one takes a moment, so they end together.
+async fn every_conformance_row_is_answered_over_udp() {
+    // Stopping a server takes a moment, so all stop together.
     let (mut servers, mut passed_over) = (Vec::new(), 0);
     for file in files() {
         for row in read_rows(&std::fs::read(&file).unwrap()).unwrap() {
@@ -75,7 +75,7 @@ async fn every_row_is_answered_so_over_the_wire() {
     }
     let asked = servers.len();
     join_all(servers.into_iter().map(Server::stop)).await;
-    assert!(asked > 80 && passed_over < 10, "{asked} asked, {passed_over} need another server");
+    assert!(asked > 80 && passed_over < 10, "{asked} asked, {passed_over} need an upstream server");
 }
 
 fn check(row: &Row, answer: &Message) -> Result<()> {
@@ -112,9 +112,9 @@ fn text(record: &Record) -> String {
     format!("{} {} IN {kind} {data}", record.name.to_ascii(), record.ttl)
 }
 
-/// The examples of the DNS specification, by the tools that people use.
+/// The examples of the DNS specification, with common command-line tools.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_specifications_examples_are_what_dig_and_kdig_show() {
+async fn dig_and_kdig_show_the_examples_of_the_specification() {
     let file = files().into_iter().find(|path| path.ends_with("dns_spec_examples.json")).unwrap();
     let rows = read_rows(&std::fs::read(&file).unwrap()).unwrap();
     let rows: Vec<&Row> = rows.iter().filter(|row| is_ours(row)).collect();

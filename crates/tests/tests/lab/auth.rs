@@ -1,12 +1,12 @@
-//! Who may ask a node for logs and exec, and whose Pods may land on it.
+//! Access to a node's logs and exec, and which Pods are scheduled to a lab's nodes.
 
 use anyhow::{Context, Result, ensure};
 use nearhop_skip::skip;
-use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
+use nearhop_tests::lab::{ECHO, Lab, Room, TIMEOUT};
 use serde_json::{Value, json};
 
-/// A Pod that knows a neighbour's name and its node's address still gets neither its log nor a
-/// command into it, nor anything else of that port.
+/// A Pod that knows the name of another Pod and the address of its node can neither read its log nor
+/// exec into it, nor list Pods at that port.
 #[test]
 fn a_pod_cannot_exec_into_a_neighbour_by_the_node_port() {
     crate::run(async {
@@ -15,7 +15,7 @@ fn a_pod_cannot_exec_into_a_neighbour_by_the_node_port() {
         room.server("victim", "node-a1", "x", &["netexec"]).await?;
         room.server("hostile", "node-a2", "x", &["netexec"]).await?;
         room.until_ready(&["victim", "hostile"]).await?;
-        // The way that is meant for it.
+        // Through the API server both work.
         let (name, _) = room.exec("victim", &["hostname"]).await?;
         ensure!(name.trim() == "victim", "{name}");
         room.log("victim", "").await?;
@@ -50,11 +50,11 @@ fn ask(url: &str) -> [&str; 8] {
 async fn address_of(room: &Room, node: &str) -> Result<String> {
     let node = room.admin.get(&format!("/api/v1/nodes/{node}")).await?.ok()?.json();
     let address = node["status"]["addresses"][0]["address"].as_str();
-    Ok(address.context("a node has an address")?.to_owned())
+    Ok(address.context("the node has no address")?.to_owned())
 }
 
-/// `--kubeconfig`: the cluster's own Pods and DaemonSets stay away from the lab's nodes, and the
-/// lab's own Pods do not.
+/// With `--kubeconfig`, the cluster's own Pods and DaemonSets are not scheduled to the lab's nodes, but
+/// the lab's own Pods are.
 #[test]
 fn the_pods_of_a_joined_cluster_stay_off_the_labs_nodes() {
     crate::run(async {
@@ -62,7 +62,7 @@ fn the_pods_of_a_joined_cluster_stay_off_the_labs_nodes() {
         let room = Room::new(&cluster.kubeconfig).await?;
         room.create(&daemon_set()).await?;
         let config = tempfile::NamedTempFile::new()?;
-        // A Pod without a node: the cluster's scheduler has to find one.
+        // A Pod without a node: the cluster's scheduler chooses one.
         std::fs::write(config.path(), "node far-1 zone=far\npod shop/own for=own on=\"\"\n")?;
         let files = [config.path(), cluster.kubeconfig.as_path()];
         let [config, kubeconfig] = files.map(|path| path.to_str().unwrap_or_default());
@@ -75,7 +75,8 @@ fn the_pods_of_a_joined_cluster_stay_off_the_labs_nodes() {
         ensure!(tolerated.contains("nearhop.dev/lab"), "{own}");
         until_agents(&room, &["node-a1"]).await?;
 
-        // Unless the user asks for them: the Node's taints are the cluster's to take off by then.
+        // With `--no-taint` they are scheduled. The Node is deleted first, because a lab does not remove
+        // the taint of an existing Node.
         drop(lab);
         room.admin.delete("/api/v1/nodes/far-1").await?.ok()?;
         std::fs::write(config, "node far-1 zone=far\n")?;
@@ -84,9 +85,9 @@ fn the_pods_of_a_joined_cluster_stay_off_the_labs_nodes() {
     });
 }
 
-/// The taints of the lab's Node, once it is ready and nothing else keeps Pods away.
+/// The taints of the lab's Node, when no `node.kubernetes.io/` taint is left.
 async fn taints(room: &Room) -> Result<Value> {
-    room.until("the taints of far-1", PATIENCE, || async {
+    room.until("the taints of far-1", TIMEOUT, || async {
         let node = room.admin.get("/api/v1/nodes/far-1").await?.ok()?.json();
         let taints = node["spec"]["taints"].clone();
         let waiting = taints.to_string().contains("node.kubernetes.io/");
@@ -111,9 +112,9 @@ fn daemon_set() -> Value {
     })
 }
 
-/// Waits until the DaemonSet has a Pod on each of these nodes and says that these are all.
+/// Waits until the DaemonSet has Pods on exactly these nodes and its status has the same number.
 async fn until_agents(room: &Room, nodes: &[&str]) -> Result<()> {
-    room.until(&format!("guests on {nodes:?}"), PATIENCE, || async {
+    room.until(&format!("guests on {nodes:?}"), TIMEOUT, || async {
         let path = format!("/apis/apps/v1/namespaces/{}/daemonsets/guest", room.namespace);
         let status = room.admin.get(&path).await?.ok()?.json()["status"].clone();
         let pods = room.pods_of("guest").await?;

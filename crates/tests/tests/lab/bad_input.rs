@@ -1,4 +1,4 @@
-//! What cannot be done is said in one sentence with its cure, and nothing is left behind.
+//! Invalid input of `lab up`: a short error names the cure, and no files remain.
 
 use std::net::TcpListener;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use nearhop_skip::skip;
 use nearhop_tests::lab::command;
 
-/// The arguments of `lab up`, a file for `--config`, and what must be said.
+/// The arguments of `lab up`, a file for `--config`, and what the error must contain.
 const CASES: [(&[&str], Option<&str>, &[&str]); 18] = [
     (&["--zones", "0"], None, &["at least one zone", "--zones 1 or more"]),
     (&["--nodes-per-zone", "0"], None, &["at least one node", "--nodes-per-zone 1"]),
@@ -65,18 +65,18 @@ fn bad_input_is_refused() {
 fn check_nothing_left(runtime: &std::path::Path) -> Result<()> {
     let found = std::fs::read_dir(runtime.join("nearhop"));
     let labs = found.map_or(0, |all| all.flatten().filter(is_lab).count());
-    ensure!(labs == 0, "a directory is left");
+    ensure!(labs == 0, "a lab directory remains");
     Ok(())
 }
 
-/// The lock file of starts belongs to no lab.
+/// Whether an entry is the directory of a lab; the lock file is not.
 fn is_lab(entry: &std::fs::DirEntry) -> bool {
     entry.path().is_dir()
 }
 
 /// A port that another process uses, and a name that a lab has.
 #[test]
-fn ports_and_names_in_use_are_named() {
+fn ports_and_names_in_use_are_reported() {
     crate::run(async {
         let taken = TcpListener::bind("127.0.0.1:0")?;
         let address = taken.local_addr()?.to_string();
@@ -95,13 +95,13 @@ fn ports_and_names_in_use_are_named() {
     });
 }
 
-/// Neither root nor user namespaces: said, with every switch that could be the cause.
+/// Without root and without user namespaces, the error names the settings that can be the cause.
 #[test]
 fn missing_namespace_rights_are_explained() {
     crate::run(async {
         let scratch = tempfile::tempdir()?;
         let binary = nearhop_tests::server::binary()?;
-        // In a user namespace that may have none below it, without any of root's rights.
+        // In a user namespace that cannot create others, without any capabilities.
         let refused = |program: &str| {
             let script = format!(
                 "echo 0 > /proc/sys/user/max_user_namespaces && \

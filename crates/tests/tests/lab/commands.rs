@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nearhop_skip::skip;
-use nearhop_tests::lab::{Lab, PATIENCE, Room, command};
+use nearhop_tests::lab::{Lab, Room, TIMEOUT, command};
 use nearhop_tests::oracle;
 use serde_json::{Value, json};
 
@@ -24,22 +24,22 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A lab from a file: driven from everywhere, looked into, disturbed, ended.
+/// A lab from a file: `drive` from all kinds of clients, `exec`, logs, `fault`, `down`.
 #[test]
-fn a_lab_from_a_file() {
+fn a_lab_from_a_file_runs_all_commands() {
     crate::run(async {
         let scratch = tempfile::tempdir()?;
         let config = scratch.path().join("lab.conf");
         std::fs::write(&config, CONFIG)?;
-        let lab = Lab::up(&["--config", config.to_str().context("a name")?])?;
+        let lab = Lab::up(&["--config", config.to_str().context("the path is not UTF-8")?])?;
 
         let status = lab.text(&["lab", "status"])?;
         ensure!(status.contains("is up") && status.contains("east        n1"), "{status}");
 
         let room = Room::new(&lab.kubeconfig).await?;
         let wanted = json!({"east": {"east": 100}, "west": {"west": 100}});
-        // Pods are ready a moment before the last proxy knows.
-        let report = room.until("each zone to serve itself", PATIENCE, || async {
+        // Pods are ready a moment before the last proxy has their endpoints.
+        let report = room.until("each zone to serve itself", TIMEOUT, || async {
             let report = lab.drive(&["shop/cart", "-n", "200"])?;
             Ok(if report["matrix"] == wanted { Ok(report) } else { Err(report.to_string()) })
         });
@@ -91,17 +91,17 @@ fn exec(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// What is not there is named, with what is.
+/// Errors name the missing object or the allowed values.
 fn refusals(lab: &Lab) -> Result<()> {
     let cases: [(&[&str], &str); 9] = [
-        (&["drive", "shop/nobody"], "nobody"),
+        (&["drive", "shop/absent"], "absent"),
         (&["drive", "shop/cart:443"], "no TCP port 443"),
         (&["drive", "shop/cart", "--from", "zone/north"], "it has east, west"),
-        (&["drive", "shop/cart", "--from", "pod/nobody"], "nobody"),
+        (&["drive", "shop/cart", "--from", "pod/absent"], "absent"),
         (&["drive", "shop/cart", "--dns", "--from", "external"], "omit --dns"),
         (&["fault", "kill", "proxy/n9"], "proxy/n1"),
         (&["fault", "cut", "rack/r1"], "node/NAME or zone/NAME"),
-        (&["exec", "shop/nobody", "--", "true"], "nobody"),
+        (&["exec", "shop/absent", "--", "true"], "absent"),
         (&["exec", "n1", "--", "true"], "lab exec node/n1"),
     ];
     for (args, wanted) in cases {
@@ -113,7 +113,7 @@ fn refusals(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Stock kubectl, where it is installed.
+/// Stock kubectl, if it is installed.
 fn logs_by_kubectl(lab: &Lab) -> Result<()> {
     let kubectl = |args: &[&str]| {
         Command::new("kubectl").env("KUBECONFIG", &lab.kubeconfig).args(args).output()
@@ -137,7 +137,7 @@ fn logs_by_kubectl(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// `--data-dir`: what was there is there again, and runs again.
+/// With `--data-dir`, objects survive a restart, and their Pods run again.
 #[test]
 fn objects_survive_a_restart() {
     crate::run(async {
@@ -148,7 +148,7 @@ fn objects_survive_a_restart() {
             "--nodes-per-zone",
             "1",
             "--data-dir",
-            data.path().to_str().context("a name")?,
+            data.path().to_str().context("the path is not UTF-8")?,
         ];
         let lab = Lab::up(&args)?;
         let room = Room::new(&lab.kubeconfig).await?;
@@ -158,22 +158,23 @@ fn objects_survive_a_restart() {
         drop(lab);
 
         let lab = Lab::up(&args)?;
-        let said = format!("{namespace}/kept");
-        let hostname = room_until_exec(&lab, &said).await?;
+        let pod = format!("{namespace}/kept");
+        let hostname = until_exec(&lab, &pod).await?;
         ensure!(hostname.trim() == "kept", "{hostname}");
         Ok(())
     });
 }
 
-async fn room_until_exec(lab: &Lab, pod: &str) -> Result<String> {
+/// Waits until a Pod runs; returns its host name.
+async fn until_exec(lab: &Lab, pod: &str) -> Result<String> {
     let room = Room::new(&lab.kubeconfig).await?;
-    room.until(&format!("{pod} to run again"), PATIENCE, || async {
+    room.until(&format!("{pod} to run again"), TIMEOUT, || async {
         Ok(Ok(lab.text(&["lab", "exec", pod, "--", "hostname"])?))
     })
     .await
 }
 
-/// `--kubeconfig`: a lab's nodes join a cluster that is there, which has its own controllers.
+/// With `--kubeconfig`, a lab's nodes join an existing cluster, which has its own controllers.
 #[test]
 fn a_lab_joins_a_cluster() {
     crate::run(async {
@@ -188,7 +189,7 @@ fn a_lab_joins_a_cluster() {
         let names: Vec<&str> = processes.keys().map(String::as_str).collect();
         ensure!(names == ["agent/far-1", "dns/far-1", "proxy/far-1"], "{names:?}");
 
-        // A Node of a name that is taken would have two agents.
+        // A second Node with the same name would have two agents.
         let taken =
             ["lab", "up", "--zones", "1", "--nodes-per-zone", "1", "--kubeconfig", kubeconfig];
         let taken = lab.run(&taken)?;
@@ -206,10 +207,10 @@ fn a_lab_joins_a_cluster() {
     });
 }
 
-/// The demo itself: all predictions are met, and it says so. A lab is on this machine, so what the
-/// environment says of proxies does not concern it, be it nonsense.
+/// The demo reports that all predictions are met. A lab runs on this machine, so HTTP proxy variables
+/// have no effect on it, even invalid ones.
 #[test]
-fn the_demo_agrees_with_its_predictions_whatever_proxies_are_set() {
+fn the_demo_meets_its_predictions_and_ignores_http_proxies() {
     crate::run(async {
         let scratch = tempfile::tempdir()?;
         let output = command(scratch.path())?
@@ -233,8 +234,8 @@ fn the_demo_agrees_with_its_predictions_whatever_proxies_are_set() {
     });
 }
 
-/// The demo's predictions by the oracle, from the demo's cluster as its page shows it: two nodes in each
-/// of three zones, with 8 cores each in the first and 4 in the others, each node in a rack of its own.
+/// Compares the demo's predictions with the oracle, for the cluster on the demo's page: two nodes in each
+/// of three zones, with 8 cores each in the first zone and 4 in the others, and one rack per node.
 fn judge_predictions(outcomes: &[Value]) -> Result<()> {
     const PODS: [(&str, usize); 5] =
         [("node-a1", 1), ("node-b1", 3), ("node-b2", 1), ("node-c1", 2), ("node-c2", 2)];
@@ -268,7 +269,7 @@ fn judge_predictions(outcomes: &[Value]) -> Result<()> {
             "preferSameZone" | "lastEndpointLost" => distribution("PreferSameZone"),
             "preferSameNode" => distribution("PreferSameNode"),
             "topologyKeys" => json!({"topologyKeys": ["rack", "*"]}),
-            // Which Pods Auto lends to the first zone is open, and no KEP has Balanced.
+            // The KEP does not say which Pods Auto assigns to the first zone, and no KEP has Balanced.
             "topologyModeAuto" | "balanced" => continue,
             other => anyhow::bail!("the oracle does not know the scenario {other}"),
         };

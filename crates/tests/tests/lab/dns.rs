@@ -1,13 +1,13 @@
-//! KEP-536 "DNS server changes", on real packets: a headless name leads a Pod to the endpoints that
-//! the proxy of its node would send a connection to, and `explain` says the same of both.
+//! KEP-536 "DNS server changes", with real packets: for a Pod, a headless name resolves to the
+//! endpoints that the proxy of its node would choose, and `explain` prints the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
+use nearhop_tests::lab::{ECHO, Lab, Room, TIMEOUT};
 use serde_json::{Value, json};
 
-/// Node, and its rack, zone and region: five places around `here`, each sharing one less with it.
+/// Nodes with rack, zone and region: each shares one level less with `here`.
 const PLACES: [(&str, [&str; 3]); 5] = [
     ("here", ["r1", "z1", "g1"]),
     ("rack", ["r1", "z1", "g1"]),
@@ -23,11 +23,10 @@ const KEYS: [&str; 4] = [
     "topology.kubernetes.io/region",
 ];
 
-/// Services by name, with the keys and with a `*` behind them; each has a headless twin.
+/// Services, and whether their keys end with `*`; each has a headless twin.
 const SERVICES: [(&str, bool); 2] = [("soft", true), ("hard", false)];
 
-/// So many connections reach each of five endpoints but once in a hundred thousand times; then it
-/// is tried again.
+/// Enough to reach all of five endpoints, except once in 100,000 times; then the check is repeated.
 const CONNECTIONS: &str = "64";
 
 #[test]
@@ -88,7 +87,7 @@ async fn create(room: &Room) -> Result<BTreeMap<String, String>> {
     Ok(pods.iter().map(pair).collect())
 }
 
-/// Makes the servers available whose bits are set, and the last one; waits until slices say so.
+/// Makes the servers available whose bits are set, and the last one; waits until the slices list them.
 async fn set_available(room: &Room, available: u8) -> Result<BTreeSet<&'static str>> {
     let mut there = BTreeSet::new();
     for (i, (node, _)) in PLACES.into_iter().enumerate() {
@@ -107,10 +106,11 @@ async fn set_available(room: &Room, available: u8) -> Result<BTreeSet<&'static s
     Ok(there)
 }
 
-/// The nodes of the first key for which an endpoint's node shares this node's value.
+/// The servers on nodes that share the value of the first possible key with this node.
 fn expected(from: &str, there: &BTreeSet<&str>, soft: bool) -> BTreeSet<String> {
     let values = |node: &str| {
-        let (_, labels) = PLACES.into_iter().find(|(name, _)| *name == node).expect("a place");
+        let (_, labels) =
+            PLACES.into_iter().find(|(name, _)| *name == node).expect("the node is in PLACES");
         [&[node], &labels[..]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     let here = values(from);
@@ -126,7 +126,7 @@ fn expected(from: &str, there: &BTreeSet<&str>, soft: bool) -> BTreeSet<String> 
     if soft { all.collect() } else { BTreeSet::new() }
 }
 
-/// A Pod that asks and connects.
+/// A client Pod on a node.
 struct Client<'a> {
     lab: &'a Lab,
     room: &'a Room,
@@ -141,14 +141,14 @@ impl Client<'_> {
         };
         let look = || async {
             let by_packet = same("connections reach", self.connect(service)?);
-            let by_name = same("the name leads to", self.resolve(service).await?);
-            let explained = same("explain says", self.explain(service, wanted)?);
+            let by_name = same("the name resolves to", self.resolve(service).await?);
+            let explained = same("explain prints", self.explain(service, wanted)?);
             Ok(by_packet.and(by_name).and(explained))
         };
-        self.room.until("all three to agree", PATIENCE, look).await
+        self.room.until("all three to agree", TIMEOUT, look).await
     }
 
-    /// Who answers at the cluster IP.
+    /// The Pods that answer at the cluster IP.
     fn connect(&self, service: &str) -> Result<BTreeSet<String>> {
         let service = format!("{}/{service}", self.room.namespace);
         let from = format!("pod/{}/client-{}", self.room.namespace, self.node);
@@ -159,7 +159,7 @@ impl Client<'_> {
         Ok(pods.keys().cloned().collect())
     }
 
-    /// Whom the headless twin's name leads to, by the C library's resolver.
+    /// The Pods that the headless twin's name resolves to, with the C library's resolver.
     async fn resolve(&self, service: &str) -> Result<BTreeSet<String>> {
         let name = format!("{service}-twin.{}.svc.cluster.local", self.room.namespace);
         let client = format!("client-{}", self.node);
@@ -169,7 +169,7 @@ impl Client<'_> {
         Ok(addresses.map(named).collect())
     }
 
-    /// Which endpoints `nearhop explain dns` says are answered with.
+    /// The Pods that are in the answer according to `nearhop explain dns`.
     fn explain(&self, service: &str, wanted: &BTreeSet<String>) -> Result<BTreeSet<String>> {
         let name = format!("{service}-twin");
         let pod = format!("{}/client-{}", self.room.namespace, self.node);

@@ -1,6 +1,6 @@
-//! Traffic distribution, the way Kubernetes' own end-to-end tests look at it: Pods that ask a
-//! Service by name once a second, and what their logs say. Only the API is used, so
-//! `NEARHOP_TEST_KUBECONFIG` runs the same against any cluster of three zones.
+//! Traffic distribution as in Kubernetes' own end-to-end tests: Pods connect to a Service by name once
+//! a second, and the test reads their logs. It uses only the API, so `NEARHOP_TEST_KUBECONFIG` runs
+//! the same against any cluster of three zones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 const SERVICE: &str = "traffic-dist-test-service";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What a client has to see before it is believed, as Kubernetes' own tests have it.
+/// The answers and log lines that a client needs, and the time limit, as in Kubernetes' own tests.
 const ANSWERS: usize = 10;
 const TAIL: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The cluster under test, and its schedulable nodes by zone.
 struct Site {
@@ -32,7 +32,7 @@ impl Site {
         let given = std::env::var_os(GIVEN).map(PathBuf::from);
         let lab = if given.is_none() { Some(Lab::up(&[])?) } else { None };
         let own = lab.as_ref().map(|lab| lab.kubeconfig.clone());
-        let kubeconfig = given.or(own).context("a lab or a kubeconfig")?;
+        let kubeconfig = given.or(own).context("neither a lab nor a kubeconfig")?;
         let room = Room::new(&kubeconfig).await?;
         let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for node in schedulable(&room).await? {
@@ -61,7 +61,7 @@ struct Client<'a> {
     expected: Vec<String>,
 }
 
-/// One Service, its servers, and clients that ask it.
+/// One Service with its servers and clients.
 struct Scene {
     room: Room,
     servers: usize,
@@ -90,7 +90,7 @@ impl Scene {
         Ok(name)
     }
 
-    /// A Pod on a node by affinity, as a test suite that leaves binding to the scheduler does.
+    /// Creates a client Pod with a node affinity: the scheduler binds it.
     async fn client(&mut self, node: &str) -> Result<String> {
         let name = format!("client-{}", self.clients);
         self.clients += 1;
@@ -117,7 +117,7 @@ impl Scene {
         Ok(name)
     }
 
-    /// Starts a client for each expectation, and waits until each has seen what it should.
+    /// Starts a client for each expectation, and waits until each has reached the expected servers.
     async fn expect(&mut self, clients: &[Client<'_>]) -> Result<()> {
         let mut started = Vec::new();
         for client in clients {
@@ -135,7 +135,7 @@ impl Scene {
         let what = format!("{client} to reach {expected:?} only");
         let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
         self.room
-            .until(&what, PATIENCE, || async {
+            .until(&what, TIMEOUT, || async {
                 let log = self.room.log(client, "").await?;
                 Ok(judge(&log, &expected))
             })
@@ -143,8 +143,8 @@ impl Scene {
     }
 }
 
-/// From the newest answer back: all of them from the expected, all of the expected seen, and enough
-/// of them.
+/// Checks the newest answers: they are all from expected servers, from each of them, and there are
+/// enough of them.
 fn judge(log: &str, expected: &BTreeSet<&str>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let mut answers = 0;
@@ -181,7 +181,7 @@ async fn one_node_per_zone(site: &Site, distribution: &str) -> Result<()> {
         .with_context(|| format!("one node per zone, {distribution}"))
 }
 
-/// S2, S4 and S5: several nodes in each zone. `near` tells whether clients stay on their node.
+/// S2, S4 and S5: several nodes in each zone. `near` is what clients prefer.
 async fn several_nodes_per_zone(site: &Site, distribution: &str, near: Near) -> Result<()> {
     let mut scene = Scene::new(site, distribution).await?;
     let node = |zone: usize, n: usize| site.zones[zone][n].as_str();
@@ -210,8 +210,8 @@ enum Near {
     Node,
 }
 
-/// S6: the endpoint on a client's own node goes, and comes back.
-async fn local_endpoint_comes_back(site: &Site) -> Result<()> {
+/// S6: the endpoint on a client's own node is deleted, and another one is created.
+async fn local_endpoint_is_replaced(site: &Site) -> Result<()> {
     let mut scene = Scene::new(site, "PreferSameNode").await?;
     let (one, two) = (site.zones[0][0].as_str(), site.zones[0][1].as_str());
     let first = scene.server(one).await?;
@@ -275,7 +275,7 @@ async fn topology_hints(site: &Site) -> Result<()> {
     }))
     .await?;
     room.until_endpoints("topology-hints", nodes.len()).await?;
-    room.until("hints equal to zones", PATIENCE, || async {
+    room.until("hints equal to zones", TIMEOUT, || async {
         let endpoints = room.endpoints("topology-hints").await?;
         let wrong = endpoints.iter().find(|one| {
             one["zone"].is_null() || one["hints"]["forZones"] != json!([{"name": one["zone"]}])
@@ -288,7 +288,7 @@ async fn topology_hints(site: &Site) -> Result<()> {
         let in_zone = |pod: &&Value| zone.iter().any(|node| pod["spec"]["nodeName"] == **node);
         let own: Vec<String> =
             pods.iter().filter(in_zone).map(|pod| text(&pod["metadata"]["name"])).collect();
-        asks_only(&room, &zone[0], &own).await?;
+        until_reached(&room, &zone[0], &own).await?;
     }
     Ok(())
 }
@@ -297,8 +297,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Five answers in a row from Pods of the client's own zone, asked for by exec.
-async fn asks_only(room: &Room, node: &str, expected: &[String]) -> Result<()> {
+/// Waits for five answers in a row from Pods of the client's own zone, with curl by exec.
+async fn until_reached(room: &Room, node: &str, expected: &[String]) -> Result<()> {
     let name = format!("curl-from-{node}");
     let container = json!({"name": "client", "image": AGNHOST, "args": ["pause"]});
     room.pod(&name, node, &json!({}), container).await?;
@@ -306,24 +306,24 @@ async fn asks_only(room: &Room, node: &str, expected: &[String]) -> Result<()> {
     let ask = ["/bin/sh", "-c", "curl -q -s --connect-timeout 2 http://topology-hints:80/"];
     let in_a_row = async |count: usize| -> Result<Result<(), String>> {
         for _ in 0..count {
-            let (answer, well) = room.exec(&name, &ask).await?;
-            if !well || !expected.iter().any(|pod| pod == answer.trim()) {
+            let (answer, succeeded) = room.exec(&name, &ask).await?;
+            if !succeeded || !expected.iter().any(|pod| pod == answer.trim()) {
                 return Ok(Err(format!("{answer:?}")));
             }
         }
         Ok(Ok(()))
     };
-    room.until(&format!("{name} to reach {expected:?}"), PATIENCE, || in_a_row(5)).await?;
-    // Five may be luck; what is settled stays so.
+    room.until(&format!("{name} to reach {expected:?}"), TIMEOUT, || in_a_row(5)).await?;
+    // Five may be chance; from now on all answers must be from there.
     in_a_row(20).await?.map_err(anyhow::Error::msg)
 }
 
-/// All scenarios on one cluster, at the same time: none disturbs another.
+/// All scenarios on one cluster at the same time; they are independent.
 #[test]
-fn traffic_distribution() {
+fn traffic_distribution_of_all_scenarios() {
     crate::run(async {
         if std::process::Command::new("curl").arg("--version").output().is_err() {
-            bail!("these scenarios are Kubernetes' own, whose clients are `curl`: install it");
+            bail!("the clients of Kubernetes' own scenarios use `curl`: install it");
         }
         let site = Site::new().await?;
         let several = site.zones.iter().take(3).all(|zone| zone.len() >= 2);
@@ -334,7 +334,7 @@ fn traffic_distribution() {
             one_node_per_zone(&site, "PreferSameZone"),
             several_nodes_per_zone(&site, "PreferSameZone", Near::Zone),
             several_nodes_per_zone(&site, "PreferSameNode", Near::Node),
-            local_endpoint_comes_back(&site),
+            local_endpoint_is_replaced(&site),
             topology_hints(&site),
         )?;
         Ok(())
@@ -343,10 +343,10 @@ fn traffic_distribution() {
 
 #[test]
 fn logs_are_judged_from_the_newest_answer() {
-    let line = |who: &str| format!("Date: now Try: 1\n{who}\n");
+    let line = |pod: &str| format!("Date: now Try: 1\n{pod}\n");
     let expected = BTreeSet::from(["a", "b"]);
     let good = line("c") + &line("a").repeat(6) + &line("b").repeat(6);
-    assert_eq!(judge(&good, &expected), Ok(()), "what was before does not count");
+    assert_eq!(judge(&good, &expected), Ok(()), "older answers do not count");
     let stray = good + &line("c");
     assert!(judge(&stray, &expected).unwrap_err().contains("there is c"));
     assert!(judge(&line("a").repeat(30), &expected).is_err(), "b was not seen");

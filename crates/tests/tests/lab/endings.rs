@@ -1,4 +1,4 @@
-//! However a lab ends, nothing is left of it.
+//! The end of a lab: no processes and no files remain.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nearhop_tests::lab::{Lab, Room, command};
 
-/// Processes of the machine whose command line names this directory: all of a lab's do.
+/// Processes whose command line contains this directory, as those of a lab do.
 fn processes_of(directory: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let path = entry?.path();
-        // Processes come and go while they are listed.
+        // A process may end while they are listed.
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         if line.contains(&directory.display().to_string()) {
@@ -29,7 +29,7 @@ fn until_gone(directory: &Path) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("still there: {left:#?}");
+            bail!("these processes still run: {left:#?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -47,8 +47,8 @@ fn signal(pid: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C, `kill`, and the end of the terminal: the directory is gone, and so is every process,
-/// those of Pods too.
+/// Ctrl-C, `kill` and a closed terminal: the lab removes its directory and all processes, including
+/// those of Pods.
 #[test]
 fn signals_end_a_lab_and_leave_nothing() {
     crate::run(async {
@@ -71,7 +71,7 @@ fn signals_end_a_lab_and_leave_nothing() {
     });
 }
 
-/// `kill -9` of the command: its processes are gone at once, and the next lab removes its files.
+/// `kill -9` of the command: its processes end at once, and the next lab removes its files.
 #[test]
 fn a_killed_lab_leaves_nothing() {
     crate::run(async {
@@ -90,14 +90,14 @@ fn a_killed_lab_leaves_nothing() {
     });
 }
 
-/// The supervisor ends in the middle, as a panic would end it: the command says so and cleans up.
+/// The supervisor is killed: the command removes the lab's processes and files.
 #[test]
-fn a_supervisor_that_dies_is_cleaned_up_after() {
+fn a_lab_with_a_killed_supervisor_leaves_nothing() {
     crate::run(async {
         let lab = Lab::up(&["--zones", "1"])?;
         let runtime = lab.runtime_dir().to_owned();
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.pid()))?;
-        let supervisor: u32 = children.trim().parse().context("it has one child")?;
+        let supervisor: u32 = children.trim().parse().context("lab up does not have one child")?;
         signal(supervisor, "-KILL")?;
         until_gone(&runtime)?;
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -109,7 +109,7 @@ fn a_supervisor_that_dies_is_cleaned_up_after() {
     });
 }
 
-/// Two labs beside each other: same names, same addresses, and neither knows of the other.
+/// Two labs with the same node names and addresses run at the same time.
 #[test]
 fn two_labs_coexist() {
     crate::run(async {
@@ -124,7 +124,11 @@ fn two_labs_coexist() {
         let room = Room::new(&one.kubeconfig).await?;
         room.server("here", "node-a1", "x", &["netexec"]).await?;
         room.until_ready(&["here"]).await?;
-        let second = one.kubeconfig.parent().context("a directory")?.with_file_name("lab-2");
+        let second = one
+            .kubeconfig
+            .parent()
+            .context("the kubeconfig has no directory")?
+            .with_file_name("lab-2");
         let elsewhere = Room::new(&second.join("kubeconfig")).await?;
         elsewhere.server("there", "node-a1", "x", &["netexec"]).await?;
         elsewhere.until_ready(&["there"]).await?;

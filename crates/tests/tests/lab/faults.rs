@@ -1,11 +1,11 @@
-//! Things that break, and what goes on meanwhile.
+//! Faults in a lab, and the traffic meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nearhop_skip::skip;
-use nearhop_tests::lab::{AGNHOST, Lab, PATIENCE, Room};
+use nearhop_tests::lab::{AGNHOST, Lab, Room, TIMEOUT};
 use serde_json::json;
 
 use crate::rollout::{
@@ -14,7 +14,7 @@ use crate::rollout::{
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// A 2/2/2 Service under PreferSameZone, served and settled, and a client on a node of each zone.
+/// A Service with PreferSameZone and two ready Pods in each zone, and a client in each zone.
 async fn scene(lab: &Lab) -> Result<(Room, Vec<(String, String)>)> {
     let room = Room::new(&lab.kubeconfig).await?;
     let address = service(&room, "PreferSameZone").await?;
@@ -36,7 +36,7 @@ async fn wait(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// No request was refused, and none left its zone.
+/// Checks that no request was refused, and none left its zone.
 async fn check_all(room: &Room, clients: &[(String, String)]) -> Result<()> {
     for (client, prefix) in clients {
         check_lines(client, &room.lines(client).await?, prefix)?;
@@ -44,15 +44,16 @@ async fn check_all(room: &Room, clients: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// A zone is cut off: inside and outside of it everything goes on; healed, it is one cluster again.
+/// A zone is cut off: traffic continues inside and outside of it. After `heal` its nodes are ready
+/// again.
 #[test]
-fn a_zone_is_cut_and_healed() {
+fn traffic_continues_while_a_zone_is_cut_off() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
         lab.fault(&["cut", "zone/zone-a"])?;
         until_nodes(&room, &["node-b1", "node-b2", "node-c1", "node-c2"]).await?;
-        room.until("the lost endpoints to be unready", PATIENCE, || async {
+        room.until("the lost endpoints to be unready", TIMEOUT, || async {
             let endpoints = room.endpoints("web").await?;
             let ready = endpoints.iter().filter(|one| one["conditions"]["ready"] == true);
             let zones: BTreeSet<&str> = ready.filter_map(|one| one["zone"].as_str()).collect();
@@ -65,16 +66,16 @@ fn a_zone_is_cut_and_healed() {
         let nodes = ["node-a1", "node-a2", "node-b1", "node-b2", "node-c1", "node-c2"];
         until_nodes(&room, &nodes).await?;
         until_local(&lab, &room).await?;
-        // Healed, the zone may learn that others took its Pods for dead before they have spoken up:
-        // its clients may go elsewhere for a moment, and are served.
-        let (own, others) = clients.split_first().context("three clients")?;
+        // After `heal`, proxies of the zone may see its Pods as not ready before the nodes report
+        // again: its clients may reach other zones for a moment, but no request fails.
+        let (own, others) = clients.split_first().context("no clients")?;
         check_lines(&own.0, &room.lines(&own.0).await?, "web-")?;
         check_all(&room, others).await
     });
 }
 
 async fn until_nodes(room: &Room, wanted: &[&str]) -> Result<()> {
-    room.until(&format!("exactly {wanted:?} ready"), PATIENCE, || async {
+    room.until(&format!("exactly {wanted:?} ready"), TIMEOUT, || async {
         let list = room.admin.get("/api/v1/nodes").await?.ok()?.json();
         let nodes = list["items"].as_array().cloned().unwrap_or_default();
         let ready: Vec<&str> = nodes
@@ -92,9 +93,9 @@ async fn until_nodes(room: &Room, wanted: &[&str]) -> Result<()> {
     .await
 }
 
-/// A proxy is killed: its rules go on working; started again, it leaves alone what was right.
+/// A proxy is killed: its rules keep working. After a restart it does not change correct rules.
 #[test]
-fn a_proxy_is_killed() {
+fn traffic_continues_while_a_proxy_is_down() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
@@ -105,10 +106,10 @@ fn a_proxy_is_killed() {
         until_synced(&lab, &room, "node-a1").await?;
         ensure!(before == rules(&lab)?, "the rules have changed\n{before}\n{}", rules(&lab)?);
         check_all(&room, &clients).await?;
-        // It is in charge again: a new policy gets through.
+        // The restarted proxy applies a new policy.
         room.patch("services/web", &json!({"spec": {"trafficDistribution": null}})).await?;
         let name = format!("{}/web", room.namespace);
-        room.until("the new policy on the node", PATIENCE, || async {
+        room.until("the new policy on the node", TIMEOUT, || async {
             let report = lab.drive(&[&name, "--from", "node/node-a1", "-n", "100"])?;
             let everywhere =
                 report["matrix"]["zone-a"].as_object().is_some_and(|row| row.len() == 3);
@@ -122,19 +123,19 @@ fn a_proxy_is_killed() {
     });
 }
 
-/// The proxy has read everything, and its kernel holds what it wants.
+/// Waits until the proxy is ready: it has read all objects, and the kernel has its rules.
 async fn until_synced(lab: &Lab, room: &Room, node: &str) -> Result<()> {
     let ask = "exec 3<>/dev/tcp/127.0.0.1/10249; \
                printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3; head -1 <&3 | grep -q ' 200 '";
-    room.until(&format!("proxy/{node} to be ready"), PATIENCE, || async {
+    room.until(&format!("proxy/{node} to be ready"), TIMEOUT, || async {
         let done = lab.run(&["lab", "exec", &format!("node/{node}"), "--", "bash", "-c", ask])?;
         Ok(if done.status.success() { Ok(()) } else { Err(format!("{done:?}")) })
     })
     .await
 }
 
-/// What the kernel holds, where `nft` is installed to show it: without handles and counters, which
-/// tell rules apart that say the same, and without the table that is there while a proxy runs.
+/// The rules in the kernel, if `nft` is installed: without handles and counters, which differ between
+/// equal rules, and without the lock table of a running proxy.
 fn rules(lab: &Lab) -> Result<String> {
     let shown = lab.run(&["lab", "exec", "node/node-a1", "--", "nft", "-s", "list", "ruleset"])?;
     if !shown.status.success() {
@@ -145,15 +146,15 @@ fn rules(lab: &Lab) -> Result<String> {
     Ok(tables.collect())
 }
 
-/// The API server is away for half a minute. A Pod ends for good, another one starts again, and
-/// all other clients are served; when it is back, everything is in order within five seconds.
+/// The API server is down for 30 s. Meanwhile one Pod ends, another one restarts, and clients in other
+/// zones see no error. Five seconds after its return no request fails.
 #[test]
-fn the_api_server_is_away() {
+fn traffic_continues_while_the_api_server_is_down() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
         let (others, own) = (&clients[1..], &clients[0].0);
-        for (name, policy) in [("web-a-mortal", "Never"), ("web-a-phoenix", "Always")] {
+        for (name, policy) in [("web-a-ended", "Never"), ("web-a-restarted", "Always")] {
             room.create(&json!({
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -170,9 +171,10 @@ fn the_api_server_is_away() {
             }))
             .await?;
         }
-        room.until_ready(&["web-a-mortal", "web-a-phoenix"]).await?;
+        room.until_ready(&["web-a-ended", "web-a-restarted"]).await?;
         room.until_endpoints("web", 8).await?;
-        let exits = [address(&room, "web-a-mortal").await?, address(&room, "web-a-phoenix").await?];
+        let exits =
+            [address(&room, "web-a-ended").await?, address(&room, "web-a-restarted").await?];
 
         lab.fault(&["kill", "apiserver"])?;
         let down = Instant::now();
@@ -183,15 +185,16 @@ fn the_api_server_is_away() {
         wait(25).await;
         ensure!(down.elapsed() >= Duration::from_secs(30));
         lab.fault(&["start", "apiserver"])?;
-        let before = room.until("the API", PATIENCE, || async { Ok(Ok(room.lines(own).await?)) });
-        let back = before.await?.last().context("the client asks all the time")?.at;
+        let before =
+            room.until("the API server", TIMEOUT, || async { Ok(Ok(room.lines(own).await?)) });
+        let back = before.await?.last().context("the client has no lines")?.at;
         room.until_endpoints("web", 7).await?;
         let name = format!("{}/web", room.namespace);
-        room.until("everything in order", PATIENCE, || async {
+        room.until("the three Pods of zone-a to answer", TIMEOUT, || async {
             let report = lab.drive(&[&name, "--from", "zone/zone-a", "-n", "200"])?;
             let pods = report["pods"].as_object().cloned().unwrap_or_default();
             let served = report["answered"] == 200 && report["crossZone"] == 0.0;
-            let right = pods.len() == 3 && pods.contains_key("web-a-phoenix");
+            let right = pods.len() == 3 && pods.contains_key("web-a-restarted");
             Ok(if served && right { Ok(()) } else { Err(report.to_string()) })
         })
         .await?;
@@ -199,12 +202,12 @@ fn the_api_server_is_away() {
         for (client, prefix) in others {
             check_lines(client, &room.lines(client).await?, prefix)?;
         }
-        // The Pod that is gone was asked until all had learned of it; what counts is traffic.
+        // Clients may reach the ended Pod until all proxies have removed it.
         let lines = room.lines(own).await?;
         let last =
-            lines.iter().rfind(|line| line.who.starts_with('!')).map_or(back, |line| line.at);
+            lines.iter().rfind(|line| line.result.starts_with('!')).map_or(back, |line| line.at);
         ensure!(last - back < 5000.0, "still refused {} ms after its return", last - back);
-        let served = lines.iter().filter(|line| line.who.starts_with("web-a-")).count();
+        let served = lines.iter().filter(|line| line.result.starts_with("web-a-")).count();
         ensure!(served * 10 > lines.len() * 6, "{served} of {} in the Pods' own zone", lines.len());
         Ok(())
     });
@@ -215,7 +218,7 @@ async fn address(room: &Room, pod: &str) -> Result<String> {
     Ok(format!("{}:8080", pod["status"]["podIP"].as_str().unwrap_or_default()))
 }
 
-/// Tells a server to end, from its node.
+/// Makes a server end by a request from its node.
 fn exit(lab: &Lab, address: &str) -> Result<()> {
     let (host, port) = address.split_once(':').unwrap_or_default();
     let ask = format!(
@@ -225,9 +228,9 @@ fn exit(lab: &Lab, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Controllers are killed in the middle of a rolling update, and no client notices.
+/// Controllers restart during a rolling update: no request fails or leaves its zone.
 #[test]
-fn controllers_are_killed_in_mid_rollout() {
+fn traffic_continues_while_controllers_restart_during_a_rollout() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
@@ -249,9 +252,10 @@ fn controllers_are_killed_in_mid_rollout() {
     });
 }
 
-/// A flaky API, watches that end, history that is gone: everything still comes about.
+/// The API returns errors, ends watches and compacts its history: scaling still completes, and no
+/// request fails.
 #[test]
-fn the_api_is_flaky() {
+fn traffic_continues_while_the_api_is_flaky() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
@@ -260,7 +264,7 @@ fn the_api_is_flaky() {
         lab.fault(&["flaky", "--share", "20", "--delay", "20ms"])?;
         for letter in ZONES {
             let path = format!("deployments/web-{letter}");
-            room.until("scaled", PATIENCE, || async {
+            room.until("scaled", TIMEOUT, || async {
                 room.patch(&path, &json!({"spec": {"replicas": 3}})).await?;
                 Ok(Ok(()))
             })

@@ -1,7 +1,7 @@
-//! Established connections outlive everything that is done to their Service.
+//! Established connections survive all changes of their Service.
 
 use anyhow::{Context, Result, ensure};
-use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
+use nearhop_tests::lab::{ECHO, Lab, Room, TIMEOUT};
 use serde_json::{Value, json};
 
 use crate::rollout::{Gap, deployment, names, roll, service, until_rolled, zone};
@@ -18,7 +18,7 @@ fn four_hundred_flows_survive_policy_changes() {
         for letter in ["a", "b", "c"] {
             let name = format!("web-{letter}");
             let mut object = deployment(&name, &zone(letter), 2, Gap::None);
-            // Longer than the test: a Pod past its grace period may take its flows with it.
+            // Longer than the test: a Pod that exceeds its grace period ends with its flows.
             object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(300);
             room.create(&object).await?;
             until_rolled(&room, &name).await?;
@@ -26,9 +26,9 @@ fn four_hundred_flows_survive_policy_changes() {
         hold(&room, &address).await?;
 
         for _ in 0..3 {
-            distribute(&room, &json!("PreferSameNode")).await?;
-            distribute(&room, &Value::Null).await?;
-            distribute(&room, &json!("PreferSameZone")).await?;
+            set_distribution(&room, &json!("PreferSameNode")).await?;
+            set_distribution(&room, &Value::Null).await?;
+            set_distribution(&room, &json!("PreferSameZone")).await?;
         }
         for mode in [json!("Auto"), Value::Null] {
             let annotations = json!({"service.kubernetes.io/topology-mode": mode});
@@ -48,17 +48,17 @@ fn four_hundred_flows_survive_policy_changes() {
         let after = names(&room).await?;
         ensure!(before.is_disjoint(&after), "not rolled: {before:?} {after:?}");
         let log = room.log("holder", "").await?;
-        ensure!(log.trim() == format!("open {FLOWS}"), "all of that took longer than the flows");
+        ensure!(log.trim() == format!("open {FLOWS}"), "the changes took longer than the flows");
 
-        let held = until_told(&room).await?;
+        let held = until_reported(&room).await?;
         ensure!(held["kept"] == FLOWS && held["lost"] == json!([]), "{held}");
         let answers = held["answers"].as_u64().unwrap_or_default();
-        ensure!(answers > FLOWS as u64 * 20, "the busy ones were not busy: {answers} answers");
+        ensure!(answers > FLOWS as u64 * 20, "too few answers on the busy flows: {answers}");
         Ok(())
     });
 }
 
-/// A Pod that opens the flows; returns when they are open.
+/// Creates a Pod that opens the flows, and waits until they are open.
 async fn hold(room: &Room, address: &str) -> Result<()> {
     let job = json!({"target": format!("{address}:81"), "flows": FLOWS, "seconds": SECONDS});
     let command = ["/.nearhop", "lab-hold", "--job", &job.to_string()];
@@ -70,29 +70,29 @@ async fn hold(room: &Room, address: &str) -> Result<()> {
         "spec": {"nodeName": "node-a1", "restartPolicy": "Never", "containers": [container]},
     }))
     .await?;
-    room.until("flows to be open", PATIENCE, || async {
+    room.until("flows to be open", TIMEOUT, || async {
         let log = room.log("holder", "").await?;
         Ok(if log.starts_with(&format!("open {FLOWS}")) { Ok(()) } else { Err(log) })
     })
     .await
 }
 
-async fn distribute(room: &Room, value: &Value) -> Result<()> {
+async fn set_distribution(room: &Room, value: &Value) -> Result<()> {
     room.patch("services/web", &json!({"spec": {"trafficDistribution": value}})).await?;
     pause().await;
     Ok(())
 }
 
-/// Long enough for slices and rules to follow; nothing depends on it.
+/// Usually long enough to update slices and rules; no result depends on it.
 async fn pause() {
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
 }
 
-/// The holder's last line.
-async fn until_told(room: &Room) -> Result<Value> {
-    room.until("the holder's count", PATIENCE * 2, || async {
+/// Waits for the holder's report, its last line.
+async fn until_reported(room: &Room) -> Result<Value> {
+    room.until("the holder's report", TIMEOUT * 2, || async {
         let log = room.log("holder", "").await?;
-        let last = log.lines().last().context("it said that they are open")?;
+        let last = log.lines().last().context("the holder's log is empty")?;
         Ok(serde_json::from_str(last).map_err(|_| last.to_owned()))
     })
     .await

@@ -1,9 +1,8 @@
-//! What only a whole cluster shows: real packets through real proxies, Pods that come and go, and
-//! everything that can fail.
+//! Tests of a whole cluster: real packets through real proxies, Pods that are created and deleted, and
+//! faults.
 //!
-//! Each test has a lab of its own, but for those of [`e2e`], which need nothing but an API. Labs
-//! run one after the other: some of these tests count seconds, and a machine with two cores has
-//! none to spare for a neighbour.
+//! Each test starts its own lab, except those of [`e2e`], which need only an API. Labs run one after
+//! the other: some of these tests count seconds, and a machine with two cores is too slow for two labs.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -24,8 +23,8 @@ mod walkthrough;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-/// The machine, for one lab: the lock goes with the file.
-fn alone() -> File {
+/// Locks the machine for one lab; closing the file releases the lock.
+fn lock_machine() -> File {
     let user = std::fs::metadata("/proc/self").unwrap().uid();
     let name = format!("nearhop-tests-lab-{user}.lock");
     let lock = File::create(std::env::temp_dir().join(name)).unwrap();
@@ -33,9 +32,9 @@ fn alone() -> File {
     lock
 }
 
-/// Runs a test's body, with the machine to itself.
+/// Runs a test's body while no other lab runs.
 fn run(body: impl Future<Output = anyhow::Result<()>>) {
-    let _alone = alone();
+    let _lock = lock_machine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Err(error) = runtime.block_on(body) {
         panic!("{error:#}");

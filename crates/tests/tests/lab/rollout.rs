@@ -1,17 +1,17 @@
-//! Rolling updates under the eyes of clients that never stop asking.
+//! Rolling updates while clients connect without a pause.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use nearhop_tests::lab::{ECHO, Lab, Line, PATIENCE, Room};
+use nearhop_tests::lab::{ECHO, Lab, Line, Room, TIMEOUT};
 use serde_json::{Value, json};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
-/// So many answers show that a client really asked.
+/// The least number of answers that a client must have.
 const ENOUGH_LINES: usize = 100;
 
-/// A Deployment of a zone, or of one of its nodes; its Pods are all of one Service.
+/// A Deployment for a zone or a node; its Pods belong to the Service `web`.
 pub(crate) fn deployment(name: &str, node_selector: &Value, replicas: u32, gap: Gap) -> Value {
     let (surge, unavailable) = match gap {
         Gap::None => (1, 0),
@@ -40,7 +40,7 @@ pub(crate) fn deployment(name: &str, node_selector: &Value, replicas: u32, gap: 
     })
 }
 
-/// Whether a Deployment may be short of a Pod while it is rolled.
+/// Whether a Deployment may have one Pod less during a rollout.
 #[derive(Clone, Copy)]
 pub(crate) enum Gap {
     None,
@@ -51,7 +51,7 @@ pub(crate) fn zone(letter: &str) -> Value {
     json!({"topology.kubernetes.io/zone": format!("zone-{letter}")})
 }
 
-/// The Service, and its address.
+/// Creates the Service; returns its address.
 pub(crate) async fn service(room: &Room, distribution: &str) -> Result<String> {
     let service = room
         .service(
@@ -69,7 +69,7 @@ pub(crate) async fn service(room: &Room, distribution: &str) -> Result<String> {
     Ok(service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A client that asks so often a second, for longer than any test.
+/// Creates a client that connects `rate` times per second, for longer than any test.
 pub(crate) async fn client(room: &Room, node: &str, address: &str, rate: u32) -> Result<String> {
     let name = format!("client-{node}");
     let job = json!({
@@ -91,9 +91,9 @@ pub(crate) async fn roll(room: &Room, name: &str, version: &str) -> Result<()> {
     room.patch(&format!("deployments/{name}"), &patch).await
 }
 
-/// Waits until all replicas are of the newest template, ready, and no others are left.
+/// Waits until all replicas have the newest template and are ready, and no others are left.
 pub(crate) async fn until_rolled(room: &Room, name: &str) -> Result<()> {
-    room.until(&format!("{name} rolled"), PATIENCE * 2, || async {
+    room.until(&format!("{name} rolled"), TIMEOUT * 2, || async {
         let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}", room.namespace);
         let object = room.admin.get(&path).await?.ok()?.json();
         let (wanted, status) = (&object["spec"]["replicas"], &object["status"]);
@@ -105,16 +105,16 @@ pub(crate) async fn until_rolled(room: &Room, name: &str) -> Result<()> {
     .await
 }
 
-/// Every line is an answer of a Pod whose name begins so.
+/// Checks that every line is an answer of a Pod whose name starts with `prefix`.
 pub(crate) fn check_lines(client: &str, lines: &[Line], prefix: &str) -> Result<()> {
-    let wrong: Vec<&Line> = lines.iter().filter(|line| !line.who.starts_with(prefix)).collect();
+    let wrong: Vec<&Line> = lines.iter().filter(|line| !line.result.starts_with(prefix)).collect();
     let some = &wrong[..wrong.len().min(5)];
     ensure!(wrong.is_empty(), "{client}: {} of {} lines: {some:?}", wrong.len(), lines.len());
-    ensure!(lines.len() >= ENOUGH_LINES, "{client} asked only {} times", lines.len());
+    ensure!(lines.len() >= ENOUGH_LINES, "{client} connected only {} times", lines.len());
     Ok(())
 }
 
-/// A 3/3/3 Service is rolled in all zones at once, twice.
+/// A Service with three Pods in each zone is rolled in all zones at once, twice.
 #[test]
 fn zones_keep_their_traffic_during_a_rollout() {
     crate::run(async {
@@ -148,17 +148,17 @@ fn zones_keep_their_traffic_during_a_rollout() {
         for (client, prefix) in &clients {
             let lines = room.lines(client).await?;
             check_lines(client, &lines, prefix)?;
-            let pods: BTreeSet<&str> = lines.iter().map(|line| line.who.as_str()).collect();
+            let pods: BTreeSet<&str> = lines.iter().map(|line| line.result.as_str()).collect();
             ensure!(pods.len() >= 6, "{client} saw only {pods:?}");
         }
         Ok(())
     });
 }
 
-/// All zones are served from within before counting begins.
+/// Waits until no connection leaves its zone.
 pub(crate) async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
     let name = format!("{}/web", room.namespace);
-    room.until("no connection leaves its zone", PATIENCE, || async {
+    room.until("no connection leaves its zone", TIMEOUT, || async {
         let report = lab.drive(&[&name, "-n", "300"])?;
         let local = report["crossZone"] == 0.0 && report["answered"] == 300;
         Ok(if local { Ok(()) } else { Err(report["matrix"].to_string()) })
@@ -166,14 +166,15 @@ pub(crate) async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
     .await
 }
 
-/// The Pods that are not on their way out.
+/// Names of the Pods that do not terminate.
 pub(crate) async fn names(room: &Room) -> Result<BTreeSet<String>> {
     let pods = room.pods_of("web").await?;
     let living = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     Ok(living.map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
-/// A node's only Pod is replaced with a gap: its clients go to the zone's other node, and return.
+/// A node's only Pod is deleted before its replacement is ready: the node's client reaches the zone's
+/// other node, and then the own node again.
 #[test]
 fn a_node_falls_back_to_its_zone_and_returns() {
     crate::run(async {
@@ -201,31 +202,31 @@ fn a_node_falls_back_to_its_zone_and_returns() {
         for (name, ..) in &parts {
             until_rolled(&room, name).await?;
         }
-        until_asked(&room, &client, start + ENOUGH_LINES).await?;
+        until_lines(&room, &client, start + ENOUGH_LINES).await?;
         until_last(&room, &client, "web-a1-").await?;
         let lines = room.lines(&client).await?.split_off(start);
         check_lines(&client, &lines, "web-a")?;
-        let away = lines.iter().filter(|line| line.who.starts_with("web-a2-")).count();
-        ensure!(away > 0, "the node was never without its Pod");
+        let away = lines.iter().filter(|line| line.result.starts_with("web-a2-")).count();
+        ensure!(away > 0, "the client never reached the zone's other node");
         Ok(())
     });
 }
 
-/// Waits until a client has asked this often: a rollout can end before it has.
-async fn until_asked(room: &Room, client: &str, count: usize) -> Result<()> {
-    room.until(&format!("{client} to ask {count} times"), PATIENCE, || async {
+/// Waits until a client has `count` lines: a rollout can end earlier.
+async fn until_lines(room: &Room, client: &str, count: usize) -> Result<()> {
+    room.until(&format!("{client} to connect {count} times"), TIMEOUT, || async {
         let lines = room.lines(client).await?.len();
         Ok(if lines >= count { Ok(()) } else { Err(format!("{lines} lines")) })
     })
     .await
 }
 
-/// The last answers of a client are all from Pods whose names begin so.
+/// Waits until the last 50 answers of a client are from Pods whose names start with `prefix`.
 async fn until_last(room: &Room, client: &str, prefix: &str) -> Result<()> {
-    room.until(&format!("{client} to be answered by {prefix}*"), PATIENCE, || async {
+    room.until(&format!("{client} to be answered by {prefix}*"), TIMEOUT, || async {
         let lines = room.lines(client).await?;
         let last = &lines[lines.len().saturating_sub(50)..];
-        let own = last.len() == 50 && last.iter().all(|line| line.who.starts_with(prefix));
+        let own = last.len() == 50 && last.iter().all(|line| line.result.starts_with(prefix));
         Ok(if own { Ok(()) } else { Err(format!("{:?}", last.last())) })
     })
     .await

@@ -1,4 +1,4 @@
-//! Clients of a Service with session affinity, while its endpoints come and go.
+//! Clients of a Service with session affinity, while its endpoints are removed and created.
 
 mod clients;
 mod rule;
@@ -10,32 +10,32 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nearhop_skip::skip;
-use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
+use nearhop_tests::lab::{ECHO, Lab, Room, TIMEOUT};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::rollout::{Gap, deployment, roll, until_rolled, zone};
 use clients::{Job, Report};
-use rule::{Excuse, Flow, Seen, now};
+use rule::{Flow, Outage, Seen, now};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
-/// Where clients are, and how many: a hundred addresses.
+/// Nodes with clients, and how many clients each has: a hundred addresses.
 const CLIENTS: [(&str, u8); 3] = [("node-a1", 34), ("node-b1", 33), ("node-c1", 33)];
-/// Nodes without clients, which are cut together with their Pods. `node-c2` never is.
+/// Nodes without clients that are cut off, together with their Pods. `node-c2` is never cut off.
 const SERVERS: [&str; 2] = ["node-a2", "node-b2"];
-/// The first client's place in its node's range, which Pods fill from the other end.
+/// Last byte of the first client's address; Pods use the other end of the node's range.
 const FIRST: u8 = 201;
-/// How long the clients work, unless `NEARHOP_TEST_STICKY_SECONDS` says less.
+/// How long the clients run, unless `NEARHOP_TEST_STICKY_SECONDS` is set.
 const SECONDS: u64 = 120;
-/// How often the test looks at the EndpointSlices; a look that takes longer than this is late.
-const LOOK: Duration = Duration::from_millis(50);
+/// Pause between two polls of the EndpointSlices; a poll that takes longer than this is late.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A hundred clients, each with an address of its own, open TCP connections and send datagrams that
-/// get no answer, for two minutes. Meanwhile Pods are deleted by force and rolled, nodes are cut
+/// get no answer, for two minutes. Meanwhile Pods are deleted by force and rolled, nodes are cut off
 /// and proxies are killed. No new flow goes to an endpoint that is gone for more than a second; see
-/// [`rule`] for how that is counted. A proxy that is killed or cut off from the API server is
-/// excused until a second after it has everything again.
+/// [`rule`] for how that is measured. Flows of a proxy that is killed or cut off from the API server
+/// do not count until a second after the proxy is in sync again.
 #[test]
 fn sticky_clients_are_never_sent_to_an_endpoint_that_is_gone() {
     if clients::work_if_asked() {
@@ -55,18 +55,18 @@ fn sticky_clients_are_never_sent_to_an_endpoint_that_is_gone() {
             clients.push((node, start(&lab, node, &job)?));
         }
         let end = Instant::now() + Duration::from_secs(seconds);
-        let mut disturber = Disturber { lab: &lab, room: &room, excuses: Vec::new(), marks: 0 };
+        let mut disturber = Disturber { lab: &lab, room: &room, outages: Vec::new(), marks: 0 };
         let mut turn = 0;
         while Instant::now() < end && clients.iter().any(|(_, one)| !one.is_finished()) {
             disturber.disturb(turn).await.with_context(|| format!("turn {turn}"))?;
             turn += 1;
         }
-        let excuses = disturber.excuses;
+        let outages = disturber.outages;
         let mut reports = Vec::new();
         for (node, client) in clients {
             reports.push(clients::read(node, &client.await??)?);
         }
-        // So that the last absences are longer than the last flows.
+        // So that the last absences end after the last flows.
         sleep(Duration::from_secs(1)).await;
         watch.abort();
         let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,12 +74,12 @@ fn sticky_clients_are_never_sent_to_an_endpoint_that_is_gone() {
             skip(&format!("flows cannot be listed: {why}"));
             return Ok(());
         }
-        judge(&reports, &seen, &excuses, turn)
+        judge(&reports, &seen, &outages, turn)
     });
 }
 
-/// No flow went to a removed endpoint, and there were enough flows to judge.
-fn judge(reports: &[Report], seen: &Seen, excuses: &[Excuse], turns: usize) -> Result<()> {
+/// Checks that no flow went to a removed endpoint, and that there were enough flows.
+fn judge(reports: &[Report], seen: &Seen, outages: &[Outage], turns: usize) -> Result<()> {
     let flows: Vec<&Flow> = reports.iter().flat_map(|report| &report.flows).collect();
     let opened: usize = reports.iter().map(|report| report.opened).sum();
     let served: usize = reports.iter().map(|report| report.served).sum();
@@ -91,20 +91,20 @@ fn judge(reports: &[Report], seen: &Seen, excuses: &[Excuse], turns: usize) -> R
         flows.len(),
     );
     eprintln!("{summary}");
-    let wrong: Vec<&&Flow> = flows.iter().filter(|flow| seen.is_wrong(flow, excuses)).collect();
+    let wrong: Vec<&&Flow> = flows.iter().filter(|flow| seen.is_wrong(flow, outages)).collect();
     for flow in wrong.iter().take(10) {
         let Flow { node, from, protocol, source, endpoint, .. } = flow;
         let gone = seen.gone.get(endpoint);
         eprintln!("{node} {from} {protocol} {source} to {endpoint}, gone {gone:?}");
     }
-    ensure!(wrong.is_empty(), "{} to endpoints that are gone: {excuses:?}; {summary}", wrong.len());
-    ensure!(seen.gone.len() >= turns, "too few endpoints went: {summary}");
+    ensure!(wrong.is_empty(), "{} to endpoints that are gone: {outages:?}; {summary}", wrong.len());
+    ensure!(seen.gone.len() >= turns, "too few endpoints were removed: {summary}");
     ensure!(flows.len() * 10 > opened * 2 * 8, "too few flows were seen: {summary}");
     ensure!(served * 2 > opened, "too few connections were accepted: {summary}");
     Ok(())
 }
 
-/// The Service and its Pods, and a Pod that stays; the Service's address.
+/// Creates the Service, its Pods, and a Pod that stays; returns the Service's address.
 async fn serve(room: &Room) -> Result<String> {
     let ports = json!([
         {"name": "http", "port": 80, "targetPort": 8080},
@@ -138,7 +138,7 @@ async fn job(room: &Room, node: &str, count: u8, address: &str, seconds: u64) ->
     Ok(Job { sources: sources?, tcp: at, udp: at, seconds })
 }
 
-/// Starts the clients of a node; what they print when they end.
+/// Starts the clients of a node; the task returns what they print.
 fn start(lab: &Arc<Lab>, node: &str, job: &Job) -> Result<JoinHandle<Result<String>>> {
     let mut args = vec!["lab".to_owned(), "exec".to_owned(), format!("node/{node}"), "--".into()];
     args.extend(job.command()?);
@@ -153,14 +153,14 @@ fn start(lab: &Arc<Lab>, node: &str, job: &Job) -> Result<JoinHandle<Result<Stri
     }))
 }
 
-/// Looks at the EndpointSlices until it is aborted.
+/// Polls the EndpointSlices until it is aborted.
 async fn watch(room: Arc<Room>, seen: Arc<Mutex<Seen>>) {
-    let late = |began: Instant| (began.elapsed().saturating_sub(LOOK * 2)).as_secs_f64() * 1000.0;
+    let late = |began: Instant| (began.elapsed().saturating_sub(POLL * 2)).as_secs_f64() * 1000.0;
     loop {
         let (turn, began) = (Instant::now(), now());
         let endpoints = room.endpoints("web").await;
         let done = now();
-        sleep(LOOK).await;
+        sleep(POLL).await;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(endpoints) = endpoints {
             seen.look(began, done, addresses(&endpoints));
@@ -176,11 +176,11 @@ fn addresses(endpoints: &[Value]) -> BTreeSet<IpAddr> {
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-/// Who breaks things.
+/// Deletes Pods, cuts nodes off and kills proxies, in turns.
 struct Disturber<'a> {
     lab: &'a Lab,
     room: &'a Room,
-    excuses: Vec<Excuse>,
+    outages: Vec<Outage>,
     marks: usize,
 }
 
@@ -196,7 +196,7 @@ impl Disturber<'_> {
             }
             1 => {
                 self.lab.fault(&["cut", &format!("node/{server}")])?;
-                // Some clients are now waiting for an answer from there.
+                // Some clients now wait for an answer from that node.
                 sleep(Duration::from_secs(1)).await;
                 self.kill_pod(turn, |pod| pod["spec"]["nodeName"] == server).await?;
                 sleep(Duration::from_secs(4)).await;
@@ -208,7 +208,7 @@ impl Disturber<'_> {
                 self.kill_pod(turn, |_| true).await?;
                 sleep(Duration::from_secs(2)).await;
                 self.lab.fault(&["start", &format!("proxy/{client}")])?;
-                self.excuse(client, from).await?;
+                self.end_outage(client, from).await?;
                 sleep(Duration::from_secs(2)).await;
             }
             3 => {
@@ -223,7 +223,7 @@ impl Disturber<'_> {
                 self.kill_pod(turn, |pod| pod["spec"]["nodeName"] != client).await?;
                 sleep(Duration::from_secs(2)).await;
                 self.lab.fault(&["heal", &format!("node/{client}")])?;
-                self.excuse(client, from).await?;
+                self.end_outage(client, from).await?;
                 sleep(Duration::from_secs(2)).await;
             }
         }
@@ -243,9 +243,9 @@ impl Disturber<'_> {
         Ok(())
     }
 
-    /// Waits until a node's proxy has everything that is written by now: then it serves a Service
-    /// whose EndpointSlice is the newest.
-    async fn excuse(&mut self, node: &str, from: f64) -> Result<()> {
+    /// Waits until a node's proxy has all objects that are written by now, and records its outage.
+    /// The proxy has them when it serves a new Service whose EndpointSlice is the newest object.
+    async fn end_outage(&mut self, node: &str, from: f64) -> Result<()> {
         self.marks += 1;
         let name = format!("mark-{}", self.marks);
         let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}]);
@@ -265,12 +265,12 @@ impl Disturber<'_> {
         let place = format!("node/{node}");
         let command = ["lab", "exec", &place, "--", "timeout", "1", "bash", "-c", &ask];
         self.room
-            .until(&format!("proxy/{node} to have everything"), PATIENCE, || async {
+            .until(&format!("proxy/{node} to be in sync"), TIMEOUT, || async {
                 let done = self.lab.run(&command)?;
                 Ok(if done.status.success() { Ok(()) } else { Err(format!("{done:?}")) })
             })
             .await?;
-        self.excuses.push(Excuse { node: node.to_owned(), from, until: now() });
+        self.outages.push(Outage { node: node.to_owned(), from, until: now() });
         Ok(())
     }
 }

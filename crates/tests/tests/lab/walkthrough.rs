@@ -1,23 +1,23 @@
-//! KEP-4444, "Were upgrade and rollback tested?": its walk-through, step by step. What it does by
-//! other versions of Kubernetes, `--feature-gates` does here.
+//! The steps of KEP-4444, "Were upgrade and rollback tested?". The KEP uses other versions of
+//! Kubernetes, this test uses `--feature-gates`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 use nearhop_skip::skip;
-use nearhop_tests::lab::{Lab, PATIENCE, Room};
+use nearhop_tests::lab::{Lab, Room, TIMEOUT};
 use serde_json::{Value, json};
 
 const OFF: &str = "--feature-gates=ServiceTrafficDistribution=false";
 
-/// A proxy listens to zone hints while any feature that writes them is on.
+/// A proxy uses zone hints while any feature that writes them is on.
 const PROXY_OFF: &str = "--feature-gates=ServiceTrafficDistribution=false,\
                          TopologyAwareHints=false,ServiceTopology=false";
 
 const NODES: [(&str, &str); 2] = [("node-a1", "zone-a"), ("node-b1", "zone-b")];
 
 #[test]
-fn kep_4444() {
+fn kep_4444_hints_and_rules_follow_the_feature_gate() {
     crate::run(async {
         let lab = Lab::up(&["--zones", "2", "--nodes-per-zone", "1"])?;
         let room = Room::new(&lab.kubeconfig).await?;
@@ -25,13 +25,13 @@ fn kep_4444() {
         room.until_endpoints("demo-svc", 5).await?;
         until_hints(&room, Hints::OwnZone).await?;
 
-        // Without the feature the slices stay, and their hints go.
+        // Without the feature the slices stay, and their hints are removed.
         lab.fault(&["restart", "apiserver", "--", OFF])?;
         lab.fault(&["restart", "controller", "--", OFF])?;
         until_hints(&room, Hints::None).await?;
         room.until_endpoints("demo-svc", 5).await?;
 
-        // With it again, the field is still there, and the hints come back.
+        // With the feature again, the field is unchanged, and the hints are back.
         lab.fault(&["restart", "apiserver"])?;
         lab.fault(&["restart", "controller"])?;
         until_hints(&room, Hints::OwnZone).await?;
@@ -45,7 +45,7 @@ fn kep_4444() {
             check_rules(&lab, &room, node, Some(zone)).await?;
         }
 
-        // Proxies without it use all endpoints, though the field and the hints are there.
+        // Proxies without the feature use all endpoints, although the field and the hints exist.
         for (node, _) in NODES {
             lab.fault(&["restart", &format!("proxy/{node}"), "--", PROXY_OFF])?;
             until_reached(&lab, &room, node, &pods_in(&zones, None)).await?;
@@ -94,7 +94,7 @@ enum Hints {
 }
 
 async fn until_hints(room: &Room, wanted: Hints) -> Result<()> {
-    room.until(&format!("hints: {wanted:?}"), PATIENCE, || async {
+    room.until(&format!("hints: {wanted:?}"), TIMEOUT, || async {
         let endpoints = room.endpoints("demo-svc").await?;
         let wrong = |one: &&Value| match wanted {
             Hints::None => !one["hints"].is_null(),
@@ -126,7 +126,7 @@ fn pods_in(zones: &BTreeMap<String, String>, wanted: Option<&str>) -> BTreeSet<S
     zones.iter().filter(|(_, zone)| here(zone)).map(|(pod, _)| pod.clone()).collect()
 }
 
-/// Real connections from the node reach exactly these Pods.
+/// Waits until connections from the node reach exactly these Pods.
 async fn until_reached(
     lab: &Lab,
     room: &Room,
@@ -135,17 +135,17 @@ async fn until_reached(
 ) -> Result<()> {
     let service = format!("{}/demo-svc", room.namespace);
     let from = format!("node/{node}");
-    room.until(&format!("{node} to reach {wanted:?}"), PATIENCE, || async {
+    room.until(&format!("{node} to reach {wanted:?}"), TIMEOUT, || async {
         let report = lab.drive(&[&service, "--from", &from, "-n", "200"])?;
         let pods = report["pods"].as_object().cloned().unwrap_or_default();
         let reached: BTreeSet<String> = pods.keys().cloned().collect();
-        let well = report["failures"].as_object().is_some_and(serde_json::Map::is_empty);
-        Ok(if reached == *wanted && well { Ok(()) } else { Err(report.to_string()) })
+        let no_failures = report["failures"].as_object().is_some_and(serde_json::Map::is_empty);
+        Ok(if reached == *wanted && no_failures { Ok(()) } else { Err(report.to_string()) })
     })
     .await
 }
 
-/// What the kernel of the node holds, where `nft` is installed to show it.
+/// Checks the rules in the kernel of the node, if `nft` is installed.
 async fn check_rules(lab: &Lab, room: &Room, node: &str, zone: Option<&str>) -> Result<()> {
     let shown =
         lab.run(&["lab", "exec", &format!("node/{node}"), "--", "nft", "list", "ruleset"])?;

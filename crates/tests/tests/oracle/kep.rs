@@ -1,8 +1,8 @@
-//! The route choice and the hints a second time, straight from the text of the KEPs.
+//! A second implementation of route choice and hints, written from the text of the KEPs.
 //!
 //! An oracle for tests: it reads Kubernetes objects as JSON, is as naive as possible, and shares no
-//! code with nearhop (the test `the_oracle_imports_nothing_of_nearhop` holds it to that). Where the
-//! KEPs are silent, the comment names the page that decides. Not covered: `nearhop.dev/Balanced`,
+//! code with nearhop (the test `the_oracle_imports_nothing_of_nearhop` checks that). If the KEPs do not
+//! decide, the comment names the page that does. Not covered: `nearhop.dev/Balanced`,
 //! which no KEP describes, and Services of two families.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,7 @@ pub fn read_pods(service: &Value, pods: &[Value], nodes: &[Node]) -> Vec<Endpoin
 /// What a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Nothing, or nothing that has a meaning.
+    /// Nothing, or nothing valid.
     Nothing,
     /// KEP-2433.
     Auto,
@@ -150,13 +150,13 @@ pub enum Request {
     SameNode,
     /// KEP-536 `topologyKeys`, with a final `*` if there is one.
     Keys(Vec<String>),
-    /// `nearhop.dev/Balanced`, which this oracle does not judge.
+    /// `nearhop.dev/Balanced`, which this oracle does not check.
     Balanced,
 }
 
 /// What a Service asks for. The annotation comes before the field (KEP-4444 "Upgrade / Downgrade
 /// Strategy"), Auto excludes topology keys (KEP-2433 "Interoperability"); the rest of the order is
-/// README "What a Service can ask for". A value that is not known is as if it were not there (KEP-3015
+/// README "What a Service can ask for". An unknown value counts as absent (KEP-3015
 /// "Upgrade / Downgrade Strategy").
 pub fn request_of(service: &Value, namespace: &Value) -> Request {
     let annotation = |object: &Value, key: &str| -> Option<String> {
@@ -208,19 +208,19 @@ fn are_valid_keys(keys: &[String]) -> bool {
         && star.is_none_or(|at| at + 1 == keys.len())
 }
 
-/// What becomes of a new connection.
+/// The outcome of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Each of these endpoints gets the same share.
     To(BTreeSet<String>),
-    /// There is no endpoint: it is refused.
+    /// There is no endpoint: the connection is refused.
     Reject,
-    /// There are endpoints, but none on this node, and the policy is Local.
+    /// There are endpoints, but none on this node, and the policy is Local: packets are dropped.
     Drop,
 }
 
-/// What becomes of connections on one node: of clients of the cluster, and of clients from outside
-/// where the Service is exposed to them. `keys` are the topology keys that the proxy follows.
+/// The outcomes of connections on one node: of clients in the cluster and, if the Service is exposed,
+/// of clients outside. `keys` are the topology keys that the proxy follows.
 pub fn route(
     service: &Value,
     keys: Option<&[String]>,
@@ -331,14 +331,14 @@ fn difference(kind: &'static str, found: String) -> Vec<Difference> {
     vec![Difference { kind, found }]
 }
 
-/// The kinds of differences that are meant, each with its reason.
+/// The kinds of intended differences, each with its reason.
 pub fn accepted() -> BTreeMap<String, String> {
     let text = include_str!("../../data/oracle.json");
     serde_json::from_str(text).expect("the list has kinds and reasons")
 }
 
-/// Judges the hints in a whole cluster: Nodes, Namespaces, Services and their EndpointSlices, of which
-/// those count that `managed_by` wrote. Differences that are meant are left out.
+/// Checks the hints in a whole cluster: Nodes, Namespaces, Services and their EndpointSlices, of which
+/// only those of `managed_by` count. Intended differences are left out.
 pub fn judge_cluster(objects: &[Value], managed_by: &str) -> Vec<String> {
     let accepted = accepted();
     let of = |kind: &str| objects.iter().filter(|o| o["kind"] == *kind).collect::<Vec<_>>();
@@ -418,9 +418,9 @@ pub fn hint_own_place(request: &Request, endpoints: &mut [Endpoint]) {
 /// Whether the Service had Auto's hints before the endpoints were hinted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// It had.
+    /// It had hints.
     Hinted,
-    /// It had not.
+    /// It had no hints.
     Unhinted,
     /// Not known.
     Unknown,
@@ -466,7 +466,7 @@ fn check_auto(endpoints: &[Endpoint], nodes: &[Node], before: Before) -> Vec<Dif
     let (possible_to_add, possible_to_keep) =
         (enough(&add, Bound::Below), enough(&keep, Bound::Below));
     if hinted == 0 {
-        // Hints that were there stay while a distribution below 30 % exists.
+        // Existing hints stay while a distribution below 30 % exists.
         let missing = match before {
             Before::Hinted => possible_to_keep,
             Before::Unhinted | Before::Unknown => possible_to_add,
@@ -519,7 +519,7 @@ fn check_moved(
     let home = |e: &&&Endpoint| e.zone.as_ref().is_some_and(|zone| shares.contains_key(zone));
     let moved =
         ready.iter().filter(home).filter(|e| e.zone.as_ref() != e.for_zones.first()).count();
-    let homeless = ready.len() - ready.iter().filter(home).count();
+    let unplaced = ready.len() - ready.iter().filter(home).count();
     let needed: u64 = shares
         .keys()
         .zip(least)
@@ -528,7 +528,7 @@ fn check_moved(
             at.saturating_sub(own)
         })
         .sum();
-    let fewest = needed.saturating_sub(homeless as u64) as usize;
+    let fewest = needed.saturating_sub(unplaced as u64) as usize;
     if moved == fewest {
         return Vec::new();
     }

@@ -1,8 +1,8 @@
 //! Ten thousand random clusters: nearhop's hints, routes and predictions against an oracle that was
 //! written from the KEPs' text and shares no code with nearhop.
 //!
-//! `NEARHOP_ORACLE_SEED` takes other clusters, `NEARHOP_ORACLE_ONLY` one of them. Differences that are
-//! meant are in `data/oracle.json`, each kind with its reason; a kind that no longer occurs fails.
+//! `NEARHOP_ORACLE_SEED` selects other clusters, `NEARHOP_ORACLE_ONLY` one of them. Intended differences
+//! are in `data/oracle.json`, each kind with its reason; a kind that no longer occurs fails the test.
 
 mod random;
 mod subject;
@@ -21,11 +21,11 @@ use random::Cluster;
 use subject::Subject;
 
 const CLUSTERS: u64 = 10_000;
-/// Differences that are printed.
+/// How many differences are printed.
 const SHOWN: usize = 5;
 
 #[test]
-fn hints_routes_and_predictions_of_random_clusters_are_those_of_the_keps() {
+fn hints_routes_and_predictions_of_random_clusters_match_the_keps() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
     let seed: u64 = number("NEARHOP_ORACLE_SEED").unwrap_or(1);
     let only: Option<u64> = number("NEARHOP_ORACLE_ONLY");
@@ -84,8 +84,8 @@ fn names(objects: &[Value]) -> BTreeSet<String> {
     objects.iter().filter_map(|o| o["metadata"]["name"].as_str()).map(str::to_owned).collect()
 }
 
-/// Lets nearhop publish the slices, and judges endpoints, hints, routes and the predicted traffic.
-/// Returns whether Auto's hints are there for the next change.
+/// Publishes slices with nearhop, and checks endpoints, hints, routes and the predicted traffic.
+/// Returns whether Auto's hints exist for the next change.
 fn judge_published(
     subject: &mut Subject,
     cluster: &Cluster,
@@ -134,7 +134,7 @@ fn judge_published(
     if request == Request::Auto && hinted { Before::Hinted } else { Before::Unhinted }
 }
 
-/// Judges the routes over slices that another controller wrote.
+/// Checks the routes with slices that another controller wrote.
 fn judge_foreign(cluster: &Cluster, random: &mut SmallRng, found: &mut Vec<Difference>) {
     let slices = cluster.foreign_slices(random);
     let mut subject = Subject::new();
@@ -162,7 +162,7 @@ fn judge_foreign(cluster: &Cluster, random: &mut SmallRng, found: &mut Vec<Diffe
     }
 }
 
-/// The oracle must not repeat a mistake by sharing the code that makes it.
+/// With shared code the oracle would repeat the mistakes of that code.
 #[test]
 fn the_oracle_imports_nothing_of_nearhop() {
     let text = include_str!("kep.rs");

@@ -1,4 +1,5 @@
-//! Random clusters, as Kubernetes objects: a few Nodes, a Service in any spelling, its Pods or slices.
+//! Random clusters, as Kubernetes objects: a few Nodes, a Service with any topology settings, its Pods or
+//! slices.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -23,7 +24,7 @@ impl Cluster {
         let sort = NodeSort {
             zones,
             cpu: *[Cpu::Equal, Cpu::Random, Cpu::SomeUnknown].choose(random).expect("not empty"),
-            strange: random.random_bool(0.3),
+            irregular: random.random_bool(0.3),
         };
         let count = random.random_range(1..=6);
         let nodes: Vec<Value> = (0..count).map(|i| node(random, i, &sort)).collect();
@@ -58,7 +59,7 @@ impl Cluster {
         pod
     }
 
-    /// Changes Pods, Nodes and, at times, what the Service asks for.
+    /// Changes Pods, Nodes and sometimes the settings of the Service.
     pub(crate) fn change(&mut self, random: &mut SmallRng) {
         for _ in 0..random.random_range(0..4) {
             if !self.pods.is_empty() && random.random_bool(0.6) {
@@ -86,7 +87,7 @@ impl Cluster {
         }
     }
 
-    /// Slices that another controller wrote, with hints of every sort.
+    /// Slices that another controller wrote, with all kinds of hints.
     pub(crate) fn foreign_slices(&self, random: &mut SmallRng) -> Vec<Value> {
         let style = random.random_range(0..6);
         let mut number = 0;
@@ -146,7 +147,7 @@ impl Cluster {
         })
     }
 
-    /// Everything but slices.
+    /// All objects except slices.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Value> {
         self.nodes.iter().chain([&self.namespace, &self.service]).chain(&self.pods)
     }
@@ -155,8 +156,8 @@ impl Cluster {
 struct NodeSort {
     zones: u8,
     cpu: Cpu,
-    /// Some are not ready, of the control plane, or without a zone.
-    strange: bool,
+    /// Whether some are not ready, of the control plane, or without a zone.
+    irregular: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -169,7 +170,7 @@ enum Cpu {
 fn node(random: &mut SmallRng, number: usize, sort: &NodeSort) -> Value {
     let name = format!("node-{number}");
     let mut labels = json!({"kubernetes.io/hostname": name});
-    if !(sort.strange && random.random_bool(0.2)) {
+    if !(sort.irregular && random.random_bool(0.2)) {
         let zone = char::from(b'a' + random.random_range(0..sort.zones));
         labels["topology.kubernetes.io/zone"] = zone.to_string().into();
         labels["topology.kubernetes.io/region"] = if zone < 'c' { "north" } else { "south" }.into();
@@ -177,7 +178,7 @@ fn node(random: &mut SmallRng, number: usize, sort: &NodeSort) -> Value {
     if random.random_bool(0.5) {
         labels["rack"] = random.random_range(0..3).to_string().into();
     }
-    if sort.strange && random.random_bool(0.1) {
+    if sort.irregular && random.random_bool(0.1) {
         labels["node-role.kubernetes.io/control-plane"] = "".into();
     }
     let cpu = match sort.cpu {
@@ -188,7 +189,7 @@ fn node(random: &mut SmallRng, number: usize, sort: &NodeSort) -> Value {
         Cpu::SomeUnknown if random.random_bool(0.3) => Value::Null,
         Cpu::SomeUnknown => json!("8"),
     };
-    let ready = !(sort.strange && random.random_bool(0.15));
+    let ready = !(sort.irregular && random.random_bool(0.15));
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": labels},
@@ -236,7 +237,7 @@ fn keys(random: &mut SmallRng) -> Vec<&'static str> {
     (0..random.random_range(1..=3)).filter_map(|_| all.choose(random).copied()).collect()
 }
 
-/// A Service with nothing, one or several spellings, any traffic policies and any type.
+/// A Service with up to three topology settings, any traffic policies and any type.
 fn service(random: &mut SmallRng) -> Value {
     let mut annotations = json!({});
     let mut spec = json!({
@@ -244,8 +245,8 @@ fn service(random: &mut SmallRng) -> Value {
         "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"],
         "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
     });
-    let spellings = *[0, 1, 1, 1, 1, 1, 2, 3].choose(random).expect("not empty");
-    for _ in 0..spellings {
+    let settings = *[0, 1, 1, 1, 1, 1, 2, 3].choose(random).expect("not empty");
+    for _ in 0..settings {
         let mode = json!(["Auto", "Auto", "auto", "Disabled", "Nonsense"].choose(random));
         match random.random_range(0..10) {
             0 | 1 => annotations["service.kubernetes.io/topology-mode"] = mode,

@@ -1,4 +1,4 @@
-//! What nearhop decides about the same objects, in the oracle's words.
+//! The decisions of nearhop about the same objects, in the types of the oracle.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::random::{NAMESPACE, SERVICE};
 
+/// The implementation under test.
 pub(crate) struct Subject(World);
 
 fn key() -> ServiceKey {
@@ -30,7 +31,7 @@ impl Subject {
         Self(World::new(Settings::default()))
     }
 
-    /// Shows it objects, as a watch would.
+    /// Adds or updates objects, as a watch would.
     pub(crate) fn show<'a>(&mut self, objects: impl IntoIterator<Item = &'a Value>) {
         for object in objects {
             self.0.apply_all(convert_json(object.to_string().as_bytes()).0.map(Change::Put));
@@ -44,7 +45,7 @@ impl Subject {
 
     /// Publishes the slices as the controller would.
     pub(crate) fn publish(&mut self) {
-        let plan = self.0.plan(&key(), now()).expect("the Service is there");
+        let plan = self.0.plan(&key(), now()).expect("the Service exists");
         apply_plan(&mut self.0, &key(), plan);
     }
 
@@ -56,9 +57,9 @@ impl Subject {
         endpoints
     }
 
-    /// What becomes of connections on a node, to the cluster address and from outside.
+    /// The outcomes of connections on a node, to the cluster address and from outside.
     pub(crate) fn route(&self, node: &str) -> (Outcome, Option<Outcome>) {
-        let node = self.0.node(node).expect("the Node is there");
+        let node = self.0.node(node).expect("the Node exists");
         let table = RouteTable::build(&self.0, Place::of(node));
         let mut routes = table.iter().map(|(_, route)| &route.decision);
         let decision = routes.next().expect("a Service has a route");

@@ -1,5 +1,5 @@
-//! Beside kube-proxy, for Services that carry the label: two proxies on one node, and neither is in
-//! the other's way.
+//! Two proxies on one node: nearhop serves the Services with the label, and kube-proxy the others.
+//! Neither affects the other.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use nearhop_netfilter::object::{
 use nearhop_proxy::kernel::Kernel;
 use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
 use nearhop_tests::node::process::ProxyProcess;
-use nearhop_tests::node::{Api, CLUSTER_CIDR, NODE, PATIENCE, Site, run, until};
+use nearhop_tests::node::{Api, CLUSTER_CIDR, NODE, Site, TIMEOUT, run, until};
 use nearhop_tests::server::{binary, start_daemon};
 use serde_json::json;
 
@@ -39,8 +39,8 @@ fn check_new() -> Rule {
     ])
 }
 
-/// The table of a kube-proxy that serves other Services: all cluster IPs that are not in its set
-/// `cluster-ips` are dropped. `priorities` are those of its checks on forward and on output.
+/// Loads the table of a kube-proxy that serves other Services: it drops packets to all cluster IPs
+/// that are not in its set `cluster-ips`. `priorities` are those of its checks on forward and output.
 fn load_kube_proxy(priorities: (i32, i32)) -> Result<()> {
     let table = Table { family: Family::Ipv4, name: Name::from("kube-proxy") };
     let destination = || Expr::Payload { base: Base::Network, offset: 16, len: 4, to: Reg(0) };
@@ -93,20 +93,20 @@ fn load_kube_proxy(priorities: (i32, i32)) -> Result<()> {
 async fn labelled(site: &Site) -> Result<Frontends> {
     site.create_node(NODE, None).await?;
     let metadata = json!({"labels": {LABEL: "nearhop"}});
-    site.expose("web", &metadata, "ClusterIP", &json!({})).await
+    site.create_service("web", &metadata, "ClusterIP", &json!({})).await
 }
 
 fn outcome(from: &Namespace, service: &Frontends) -> Result<Outcome> {
     let to = service.cluster(Port::Web)?;
-    Ok(Client::new(from, Transport::Tcp, to, PATIENCE, None)?.ask()?)
+    Ok(Client::new(from, Transport::Tcp, to, TIMEOUT, None)?.ask()?)
 }
 
 async fn refused_beside(site: &Site, priorities: (i32, i32)) -> Result<()> {
     load_kube_proxy(priorities)?;
     let service = labelled(site).await?;
     let proxy = ProxyProcess::start(site, &["--service-proxy-name", "nearhop"])?;
-    until("the Service is known", || {
-        Ok(proxy.describe("web")?.map(drop).ok_or("it is not".to_owned()))
+    until("the proxy serves web", || {
+        Ok(proxy.describe("web")?.map(drop).ok_or("it does not".to_owned()))
     })?;
     for from in [&site.client, site.star.node()] {
         let outcome = outcome(from, &service)?;
@@ -118,26 +118,26 @@ async fn refused_beside(site: &Site, priorities: (i32, i32)) -> Result<()> {
 #[test]
 fn a_service_without_endpoints_is_refused_and_not_dropped() {
     let name = "beside::a_service_without_endpoints_is_refused_and_not_dropped";
-    run(name, Api::Forgets, async |site| refused_beside(site, (0, 0)).await);
+    run(name, Api::Memory, async |site| refused_beside(site, (0, 0)).await);
 }
 
-/// Its checks were at other priorities.
+/// An older kube-proxy has its checks at other priorities.
 #[test]
 fn a_service_without_endpoints_is_refused_beside_an_older_kube_proxy() {
     let name = "beside::a_service_without_endpoints_is_refused_beside_an_older_kube_proxy";
-    run(name, Api::Forgets, async |site| refused_beside(site, (-110, -90)).await);
+    run(name, Api::Memory, async |site| refused_beside(site, (-110, -90)).await);
 }
 
-/// The ranges of cluster IPs hold the Services of the other proxy, too.
+/// The cluster IP ranges contain the Services of the other proxy, too.
 #[test]
 fn services_of_the_other_proxy_are_not_dropped() {
     let name = "beside::services_of_the_other_proxy_are_not_dropped";
-    run(name, Api::Forgets, async |site| -> Result<()> {
+    run(name, Api::Memory, async |site| -> Result<()> {
         let pod = site.pod("10.244.1.1")?;
         labelled(site).await?;
-        let theirs = site.clustered("theirs", &json!({})).await?.cluster(Port::Web)?;
+        let theirs = site.create_cluster_ip("theirs", &json!({})).await?.cluster(Port::Web)?;
         site.create_slice("theirs", &[Endpoint::here(pod)]).await?;
-        // In kube-proxy's role.
+        // This proxy has the role of kube-proxy.
         let other = ProxyProcess::start(site, &["--table", "other"])?;
         other.until_programmed("theirs", &[pod])?;
         let range = ["--service-cluster-ip-range", "10.96.0.0/12"];
@@ -151,7 +151,7 @@ fn services_of_the_other_proxy_are_not_dropped() {
     });
 }
 
-/// Without flags for ports, and none may be taken.
+/// Starts a proxy without port flags; it fails if a port is in use.
 fn start_with_default_ports(
     site: &Site,
     arguments: &[&str],
@@ -165,21 +165,17 @@ fn start_with_default_ports(
 
 #[test]
 fn default_ports_differ_from_kube_proxys() {
-    run(
-        "beside::default_ports_differ_from_kube_proxys",
-        Api::Forgets,
-        async |site| -> Result<()> {
-            // In kube-proxy's role, on kube-proxy's ports.
-            let (mut first, first_at) = start_with_default_ports(site, &["--table", "first"])?;
-            let second = start_with_default_ports(site, &["--service-proxy-name", "nearhop"]);
-            let running = first.try_wait()?.is_none();
-            first.kill()?;
-            first.wait()?;
-            let (mut second, second_at) = second?;
-            second.kill()?;
-            second.wait()?;
-            ensure!(running && first_at.port() == 10249 && second_at.port() == 10269);
-            Ok(())
-        },
-    );
+    run("beside::default_ports_differ_from_kube_proxys", Api::Memory, async |site| -> Result<()> {
+        // This proxy has the role of kube-proxy, and kube-proxy's ports.
+        let (mut first, first_at) = start_with_default_ports(site, &["--table", "first"])?;
+        let second = start_with_default_ports(site, &["--service-proxy-name", "nearhop"]);
+        let running = first.try_wait()?.is_none();
+        first.kill()?;
+        first.wait()?;
+        let (mut second, second_at) = second?;
+        second.kill()?;
+        second.wait()?;
+        ensure!(running && first_at.port() == 10249 && second_at.port() == 10269);
+        Ok(())
+    });
 }

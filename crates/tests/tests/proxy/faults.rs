@@ -1,4 +1,5 @@
-//! What goes wrong on a node: strangers in the table, floods of changes, tables full of flows.
+//! Faults on a node: other programs change the table, slices change very fast, conntrack has very many
+//! flows.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -30,7 +31,7 @@ fn apply(ops: Vec<Op>) -> Result<()> {
     Ok(())
 }
 
-/// The elements of a set of nearhop's table; none where there is no table.
+/// The elements of a set of nearhop's table; empty if there is no table.
 fn elements(set: SetId) -> Result<Vec<Element>> {
     let dumped = Kernel::open()?.dump_elements(&table(), set.name())?;
     Ok(dumped.into_iter().map(|dumped| dumped.element).collect())
@@ -43,15 +44,18 @@ fn until_repaired(proxy: &ProxyProcess, since: f64) -> Result<f64> {
     })
 }
 
-/// A Service with an endpoint, and a proxy that looks five times a second.
-async fn watched(site: &mut Site) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
-    looked_at(site, "200ms").await
+/// Creates a Service with an endpoint, and a proxy that verifies its table five times a second.
+async fn start_verifying(site: &mut Site) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
+    start_verifying_every(site, "200ms").await
 }
 
-async fn looked_at(site: &mut Site, every: &str) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
+async fn start_verifying_every(
+    site: &mut Site,
+    every: &str,
+) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
     let a = site.pod("10.244.1.1")?;
     site.create_node(NODE, None).await?;
-    let service = site.clustered("web", &json!({})).await?;
+    let service = site.create_cluster_ip("web", &json!({})).await?;
     site.create_slice("web", &[Endpoint::here(a)]).await?;
     let proxy = ProxyProcess::start(site, &["--verify-period", every])?;
     proxy.until_programmed("web", &[a])?;
@@ -61,15 +65,15 @@ async fn looked_at(site: &mut Site, every: &str) -> Result<(ProxyProcess, Socket
 }
 
 #[test]
-fn a_table_that_is_deleted_comes_back() {
-    run("faults::a_table_that_is_deleted_comes_back", Api::Forgets, async |site| {
-        let (proxy, to, a) = watched(site).await?;
+fn a_deleted_table_is_restored() {
+    run("faults::a_deleted_table_is_restored", Api::Memory, async |site| {
+        let (proxy, to, a) = start_verifying(site).await?;
         let before = elements(SetId::Counted(1))?.len();
         apply(vec![Op::DeleteTable])?;
         until_repaired(&proxy, 0.0)?;
         ensure!(elements(SetId::Counted(1))?.len() == before);
         ensure!(site.connect(&site.client, to)? == a);
-        // And is kept as if nothing had been.
+        // The restored table follows later changes.
         let b = site.pod("10.244.1.2")?;
         site.write_slice("web", &[Endpoint::here(b)]).await?;
         proxy.until_programmed("web", &[b])?;
@@ -78,11 +82,11 @@ fn a_table_that_is_deleted_comes_back() {
     });
 }
 
-/// Disturbs nearhop's table so many times. The proxy is notified by the kernel: it would verify the
-/// table by itself in an hour.
+/// Disturbs nearhop's table `times` times. The kernel notifies the proxy, which otherwise verifies its
+/// table only once an hour.
 fn check_repaired_at_once(name: &str, times: usize, disturb: fn() -> Result<Disturbed>) {
-    run(name, Api::Forgets, async |site| -> Result<()> {
-        let (proxy, to, a) = looked_at(site, "1h").await?;
+    run(name, Api::Memory, async |site| -> Result<()> {
+        let (proxy, to, a) = start_verifying_every(site, "1h").await?;
         let mut repairs = 0.0;
         for _ in 0..times {
             let began = Instant::now();
@@ -97,6 +101,7 @@ fn check_repaired_at_once(name: &str, times: usize, disturb: fn() -> Result<Dist
     });
 }
 
+/// Whether a test could disturb the table.
 #[derive(PartialEq)]
 enum Disturbed {
     Done,
@@ -104,14 +109,14 @@ enum Disturbed {
 }
 
 #[test]
-fn a_table_that_is_deleted_comes_back_at_once() {
-    check_repaired_at_once("faults::a_table_that_is_deleted_comes_back_at_once", 3, || {
+fn a_deleted_table_is_restored_at_once() {
+    check_repaired_at_once("faults::a_deleted_table_is_restored_at_once", 3, || {
         apply(vec![Op::DeleteTable])?;
         Ok(Disturbed::Done)
     });
 }
 
-/// Most firewall scripts begin with this.
+/// Most firewall scripts begin with `nft flush ruleset`.
 #[test]
 fn a_flush_of_all_tables_is_repaired_at_once() {
     check_repaired_at_once("faults::a_flush_of_all_tables_is_repaired_at_once", 1, || {
@@ -127,16 +132,16 @@ fn a_flush_of_all_tables_is_repaired_at_once() {
 #[test]
 fn foreign_changes_of_elements_are_repaired() {
     let name = "faults::foreign_changes_of_elements_are_repaired";
-    run(name, Api::Forgets, async |site| -> Result<()> {
-        let (proxy, to, a) = watched(site).await?;
+    run(name, Api::Memory, async |site| -> Result<()> {
+        let (proxy, to, a) = start_verifying(site).await?;
         let set = Name::from(SetId::Counted(1).name());
         let ours = elements(SetId::Counted(1))?;
-        let mut strange = ours.first().context("a Service has an element")?.clone();
-        strange.key = Bytes::EMPTY.address("10.96.200.200".parse()?).protocol(6).port(81);
-        apply(vec![Op::AddElements { set: set.clone(), elements: vec![strange.clone()] }])?;
+        let mut foreign = ours.first().context("the Service has no element")?.clone();
+        foreign.key = Bytes::EMPTY.address("10.96.200.200".parse()?).protocol(6).port(81);
+        apply(vec![Op::AddElements { set: set.clone(), elements: vec![foreign.clone()] }])?;
         let once = until_repaired(&proxy, 0.0)?;
         let left = elements(SetId::Counted(1))?;
-        ensure!(left.iter().all(|element| element.key != strange.key), "{left:?}");
+        ensure!(left.iter().all(|element| element.key != foreign.key), "{left:?}");
         ensure!(left.len() == ours.len() && site.connect(&site.client, to)? == a);
         apply(vec![Op::DeleteElements { set, elements: ours.clone() }])?;
         until_repaired(&proxy, once)?;
@@ -149,8 +154,8 @@ fn foreign_changes_of_elements_are_repaired() {
 /// A program that changes other tables all the time causes verifications, not repairs.
 #[test]
 fn changes_of_other_tables_cause_no_repair() {
-    run("faults::changes_of_other_tables_cause_no_repair", Api::Forgets, async |site| {
-        let (proxy, to, a) = watched(site).await?;
+    run("faults::changes_of_other_tables_cause_no_repair", Api::Memory, async |site| {
+        let (proxy, to, a) = start_verifying(site).await?;
         let theirs = Table { family: Family::Ipv4, name: Name::from("theirs") };
         for _ in 0..20 {
             let add = Op::AddTable { comment: Name::from("not ours") };
@@ -159,7 +164,7 @@ fn changes_of_other_tables_cause_no_repair() {
             }
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
-        ensure!(proxy.metric(FOREIGN)? == 0.0, "something was repaired");
+        ensure!(proxy.metric(FOREIGN)? == 0.0, "the proxy repaired its table");
         ensure!(site.connect(&site.client, to)? == a);
         Ok(())
     });
@@ -215,11 +220,11 @@ async fn change_steady(
 
 #[test]
 fn a_flapping_service_does_not_delay_others() {
-    run("faults::a_flapping_service_does_not_delay_others", Api::Forgets, async |site| {
+    run("faults::a_flapping_service_does_not_delay_others", Api::Memory, async |site| {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
-        let steady = site.clustered("steady", &json!({})).await?.cluster(Port::Web)?;
-        let flap = site.clustered("flap", &json!({})).await?.cluster(Port::Web)?;
+        let steady = site.create_cluster_ip("steady", &json!({})).await?.cluster(Port::Web)?;
+        let flap = site.create_cluster_ip("flap", &json!({})).await?.cluster(Port::Web)?;
         site.create_slice("steady", &[Endpoint::here(a)]).await?;
         site.create_slice("flap", &[]).await?;
         let proxy = ProxyProcess::start(site, &[])?;
@@ -247,7 +252,7 @@ fn a_flapping_service_does_not_delay_others() {
 /// Ports of the Service that most flows go through.
 const PORTS: u16 = 100;
 
-/// A Service with very many ports, all of which lead to where datagrams are taken in silence.
+/// Creates a Service with 100 ports, which all lead to the port that does not answer.
 async fn wide_service(site: &Site, endpoints: &[IpAddr]) -> Result<IpAddr> {
     let numbers = 0..PORTS;
     let ports: Vec<Value> = numbers
@@ -268,7 +273,7 @@ async fn wide_service(site: &Site, endpoints: &[IpAddr]) -> Result<IpAddr> {
     Ok(made["spec"]["clusterIP"].as_str().unwrap_or_default().parse()?)
 }
 
-/// Sends one datagram from each of so many ports to each port of the wide Service.
+/// Sends one datagram from each of `sources` ports to each port of the wide Service.
 fn fill(site: &Site, to: IpAddr, sources: u16) -> Result<()> {
     site.client.run(|| -> Result<()> {
         for source in 0..sources {
@@ -281,14 +286,15 @@ fn fill(site: &Site, to: IpAddr, sources: u16) -> Result<()> {
     })
 }
 
-/// The number of flows that the kernel may remember is the machine's, not the node's.
+/// Number of source ports for [`fill`]. The limit of conntrack entries is that of the machine, not of
+/// the network namespace.
 fn sources() -> Result<u16> {
     let limit = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max")?;
     let most = limit.trim().parse::<usize>()? / 2 / usize::from(PORTS);
     Ok(u16::try_from(most.min(1_000))?)
 }
 
-/// The numbers of the flows to an address, sorted.
+/// The conntrack ids of the flows to an address, sorted.
 fn flows_to(ip: IpAddr) -> Result<Vec<u32>> {
     let all = flows(Protocol::Udp)?;
     let to = all.iter().filter(|flow| flow.original.destination.ip() == ip);
@@ -298,19 +304,19 @@ fn flows_to(ip: IpAddr) -> Result<Vec<u32>> {
 }
 
 #[test]
-fn one_endpoint_among_a_hundred_thousand_flows() {
-    run("faults::one_endpoint_among_a_hundred_thousand_flows", Api::Forgets, async |site| {
+fn only_stale_flows_are_deleted_among_100_000() {
+    run("faults::only_stale_flows_are_deleted_among_100_000", Api::Memory, async |site| {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
         let wide = wide_service(site, &[a, b]).await?;
-        let one = site.clustered("one", &json!({})).await?.cluster(Port::Dns)?;
+        let one = site.create_cluster_ip("one", &json!({})).await?.cluster(Port::Dns)?;
         site.create_slice("one", &[Endpoint::here(a)]).await?;
         let proxy = ProxyProcess::start(site, &["--conntrack-udp-timeout", "10m"])?;
         proxy.until_programmed("wide", &[a, b])?;
         let sources = sources()?;
         let all = usize::from(sources) * usize::from(PORTS);
-        until("the kernel remembers every flow", || {
-            // A datagram may be lost on the way: the flows that are there already stay as they are.
+        until("conntrack has every flow", || {
+            // A datagram may be lost; existing flows do not change.
             fill(site, wide, sources)?;
             let found = flows_to(wide)?.len();
             Ok(if found == all { Ok(()) } else { Err(format!("{found} of {all}")) })
@@ -329,10 +335,10 @@ fn one_endpoint_among_a_hundred_thousand_flows() {
         println!("{} flows: 10 of them gone after {:?}", many.len() + 10, began.elapsed());
         ensure!(flows_to(one.ip())?.iter().all(|id| !few.contains(id)));
         ensure!(senders.iter().all(|sender| sender.locate() == Some(b)));
-        // No client sends on them any more: a flow that was deleted would not come back.
-        until("the other flows are what they were", || {
+        // No client sends on these flows now: a deleted flow would not return.
+        until("the other flows are unchanged", || {
             let found = flows_to(wide)?;
-            Ok(if found == many { Ok(()) } else { Err(format!("{} are there", found.len())) })
+            Ok(if found == many { Ok(()) } else { Err(format!("there are {}", found.len())) })
         })
     });
 }

@@ -1,11 +1,11 @@
-//! Flags that cannot be meant: each is refused with its name and what to write instead.
+//! Invalid flags: the error names the flag and the cure.
 
 use anyhow::{Context, Result, ensure};
 use nearhop_proxy::kernel::Kernel;
 use nearhop_tests::node::process::output;
 use nearhop_tests::node::{Api, run};
 
-/// Arguments, and what the message must say.
+/// Arguments, and what the error must contain.
 const WRONG: &[(&[&str], &[&str])] = &[
     (&["--sync-period", "0s"], &["--sync-period", "positive"]),
     (&["--min-sync-period", "1m"], &["--min-sync-period", "--sync-period", "shorter"]),
@@ -45,8 +45,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
 ];
 
 #[test]
-fn wrong_flags_are_named_with_a_cure() {
-    run("flags::wrong_flags_are_named_with_a_cure", Api::Forgets, async |site| -> Result<()> {
+fn invalid_flags_are_refused_with_a_cure() {
+    run("flags::invalid_flags_are_refused_with_a_cure", Api::Memory, async |site| -> Result<()> {
         for (arguments, words) in WRONG {
             let mut all = vec!["--metrics-bind-address", "127.0.0.1:0"];
             if arguments.contains(&"--metrics-bind-address") {
@@ -60,12 +60,12 @@ fn wrong_flags_are_named_with_a_cure() {
                 ensure!(text.contains(word), "{arguments:?}: no {word:?} in: {text}");
             }
         }
-        // One range too many: said with what to do.
+        // Two ranges of the same family.
         let twice = ["--cluster-cidr", "10.245.0.0/16,10.246.0.0/16"];
         let output = output(site, &twice)?;
         let text = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(2) && text.contains("--cluster-cidr"), "{text}");
-        ensure!(Kernel::open()?.tables()?.is_empty(), "a refused proxy has written something");
+        ensure!(Kernel::open()?.tables()?.is_empty(), "a refused proxy has written a table");
         Ok(())
     });
 }

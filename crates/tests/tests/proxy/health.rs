@@ -1,4 +1,4 @@
-//! Who may ask how the proxy is, and what they hear.
+//! Health of the proxy: `/healthz`, `/livez`, `/readyz`, and the health check ports of Services.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -8,7 +8,7 @@ use nearhop_tests::node::process::{ProxyProcess, get_from, probe};
 use nearhop_tests::node::{Api, NODE, NODE_IP, Site, run, until};
 use serde_json::{Value, json};
 
-/// Waits until `/healthz` has this code and says this of the Node; `/livez` is well throughout.
+/// Waits until `/healthz` has this code and this `nodeEligible`; `/livez` always returns 200.
 fn until_healthz(code: u16, eligible: bool) -> Result<()> {
     until(&format!("/healthz {code}"), || {
         let (status, body) = probe("/healthz")?;
@@ -21,8 +21,8 @@ fn until_healthz(code: u16, eligible: bool) -> Result<()> {
 }
 
 #[test]
-fn health_checks_fail_on_a_node_that_is_deleted() {
-    run("health::health_checks_fail_on_a_node_that_is_deleted", Api::Forgets, async |site| {
+fn health_checks_fail_on_a_deleted_node() {
+    run("health::health_checks_fail_on_a_deleted_node", Api::Memory, async |site| {
         let proxy = ProxyProcess::start(site, &[])?;
         until_healthz(503, false)?;
         site.create_node(NODE, None).await?;
@@ -38,9 +38,9 @@ fn health_checks_fail_on_a_node_that_is_deleted() {
         site.api.delete(&path).await?.ok()?;
         until_healthz(503, false)?;
         site.patch_node(NODE, &json!({"metadata": {"finalizers": null}})).await?;
-        ensure!(site.api.get(&path).await?.status == 404, "the Node is still there");
+        ensure!(site.api.get(&path).await?.status == 404, "the Node still exists");
         until_healthz(503, false)?;
-        ensure!(proxy.get("/readyz")?.0 == 200, "a Node that goes is no reason to be unready");
+        ensure!(proxy.get("/readyz")?.0 == 200, "a deleted Node must not make the proxy unready");
         ensure!(proxy.metric("kubeproxy_proxy_healthz_total{code=\"503\"}")? > 0.0);
         ensure!(proxy.metric("kubeproxy_proxy_livez_total{code=\"503\"}")? == 0.0);
         Ok(())
@@ -49,11 +49,11 @@ fn health_checks_fail_on_a_node_that_is_deleted() {
 
 async fn local_service(site: &Site, health_port: u16) -> Result<Frontends> {
     let spec = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": health_port});
-    site.balanced("web", &spec).await
+    site.create_load_balancer("web", &spec).await
 }
 
-/// Waits until the health port reports so many endpoints, with the right code.
-fn until_told(site: &Site, port: u16, endpoints: u64) -> Result<()> {
+/// Waits until the health check port reports `endpoints` local endpoints, with the correct code.
+fn until_reported(site: &Site, port: u16, endpoints: u64) -> Result<()> {
     let at = SocketAddr::new(NODE_IP.into(), port);
     until(&format!("{endpoints} endpoints at {at}"), || {
         let Ok((status, body)) = get_from(&site.outside, at, "/", "") else {
@@ -69,21 +69,21 @@ fn until_told(site: &Site, port: u16, endpoints: u64) -> Result<()> {
 
 #[test]
 fn health_check_ports_report_local_endpoints() {
-    run("health::health_check_ports_report_local_endpoints", Api::Forgets, async |site| {
+    run("health::health_check_ports_report_local_endpoints", Api::Memory, async |site| {
         site.create_node(NODE, None).await?;
         local_service(site, 31500).await?;
         let [a, b, c] = ["10.244.1.1", "10.244.1.2", "10.244.1.3"];
         site.create_slice("web", &[Endpoint::elsewhere(c)]).await?;
         let _proxy = ProxyProcess::start(site, &[])?;
-        until_told(site, 31500, 0)?;
+        until_reported(site, 31500, 0)?;
         site.write_slice("web", &[Endpoint::here(a), Endpoint::elsewhere(c)]).await?;
-        until_told(site, 31500, 1)?;
+        until_reported(site, 31500, 1)?;
         site.write_slice("web", &[Endpoint::here(a), Endpoint::here(b)]).await?;
-        until_told(site, 31500, 2)?;
-        // Who terminates gets no new connections from outside.
+        until_reported(site, 31500, 2)?;
+        // Terminating endpoints get no new connections from outside.
         let ends = Endpoint::here(b).terminating();
         site.write_slice("web", &[Endpoint::here(a).not_ready(), ends]).await?;
-        until_told(site, 31500, 0)?;
+        until_reported(site, 31500, 0)?;
         site.patch_service("web", &json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await?;
         let at = SocketAddr::new(NODE_IP.into(), 31500);
         until("the port is closed", || {
@@ -96,29 +96,29 @@ fn health_check_ports_report_local_endpoints() {
 #[test]
 fn a_health_port_in_use_is_reported_and_retried() {
     let name = "health::a_health_port_in_use_is_reported_and_retried";
-    run(name, Api::Forgets, async |site| -> Result<()> {
+    run(name, Api::Memory, async |site| -> Result<()> {
         let taken = TcpListener::bind((NODE_IP, 31500))?;
         site.create_node(NODE, None).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         let service = local_service(site, 31500).await?;
         site.create_slice("web", &[Endpoint::here("10.244.1.1")]).await?;
-        let found = loop_for_event(site).await?;
+        let found = until_event(site).await?;
         let note = found["note"].as_str().unwrap_or_default();
         ensure!(note.contains(NODE) && note.contains("31500"), "{note}");
         ensure!(found["type"] == "Warning", "{found}");
         ensure!(found["regarding"]["uid"] == service.object["metadata"]["uid"], "{found}");
         drop(taken);
-        // Any change makes it try again.
+        // The proxy retries at the next change.
         site.write_slice("web", &[Endpoint::here("10.244.1.1"), Endpoint::here("10.244.1.2")])
             .await?;
-        until_told(site, 31500, 2)?;
+        until_reported(site, 31500, 2)?;
         ensure!(proxy.get("/readyz")?.0 == 200);
         Ok(())
     });
 }
 
-/// The event about the Service.
-async fn loop_for_event(site: &Site) -> Result<Value> {
+/// Waits for the event about the Service.
+async fn until_event(site: &Site) -> Result<Value> {
     let path = core("events").replace("/api/v1/", "/apis/events.k8s.io/v1/");
     for _ in 0..500 {
         let list = site.api.get(&path).await?.ok()?.json();
@@ -135,10 +135,10 @@ async fn loop_for_event(site: &Site) -> Result<Value> {
 #[test]
 fn the_proxy_is_ready_only_after_the_first_sync() {
     let name = "health::the_proxy_is_ready_only_after_the_first_sync";
-    run(name, Api::Remembers, async |site| -> Result<()> {
+    run(name, Api::Disk, async |site| -> Result<()> {
         let a = site.pod("10.244.1.1")?;
         site.create_node(NODE, None).await?;
-        site.clustered("web", &json!({})).await?;
+        site.create_cluster_ip("web", &json!({})).await?;
         site.create_slice("web", &[Endpoint::here(a)]).await?;
         site.stop_api();
         let proxy = ProxyProcess::launch(site, &[])?;
@@ -149,7 +149,7 @@ fn the_proxy_is_ready_only_after_the_first_sync() {
         ensure!(status == 200 && body.contains("\"lastSync\": null"), "{status} {body}");
         site.start_api()?;
         proxy.until_ready()?;
-        // Ready means that no connection is sent to a missing endpoint.
+        // A ready proxy has the endpoints in the kernel.
         ensure!(proxy.programmed("web")?.is_some_and(|all| all.values().all(|at| at.contains(&a))));
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! `/debug/services`: what is done with a Service, why, and who may ask.
+//! `/debug/services`: the routes of a Service with their reasons, and access control.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,10 @@ fn texts(list: &Value, field: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_endpoint_is_used_or_has_a_reason() {
-    run("introspection::every_endpoint_is_used_or_has_a_reason", Api::Forgets, async |site| {
+fn every_unused_endpoint_has_a_reason() {
+    run("introspection::every_unused_endpoint_has_a_reason", Api::Memory, async |site| {
         site.create_node(NODE, Some("a")).await?;
-        let service = site.balanced("web", &json!({})).await?;
+        let service = site.create_load_balancer("web", &json!({})).await?;
         let endpoints = [
             Endpoint::here("10.244.1.1").zone("a"),
             Endpoint::here("10.244.1.2").zone("a").not_ready(),
@@ -27,12 +27,12 @@ fn every_endpoint_is_used_or_has_a_reason() {
         site.create_slice("web", &endpoints).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &["10.244.1.1".parse()?])?;
-        let described = proxy.describe("web")?.context("served")?;
+        let described = proxy.describe("web")?.context("the proxy does not serve web")?;
         ensure!(described["zone"] == "a" && described["node"] == NODE, "{described:#}");
         ensure!(described["waiting"] == false, "{described:#}");
-        let ports = described["ports"].as_array().context("ports")?;
+        let ports = described["ports"].as_array().context("no ports")?;
         ensure!(ports.len() == 3, "{described:#}");
-        let web = ports.iter().find(|port| port["protocol"] == "TCP").context("TCP")?;
+        let web = ports.iter().find(|port| port["protocol"] == "TCP").context("no TCP port")?;
         let set = &web["cluster"];
         ensure!(set["tier"] == "same-zone", "{set:#}");
         ensure!(texts(&set["desired"], "endpoint") == ["10.244.1.1:8080"], "{set:#}");
@@ -61,13 +61,14 @@ fn every_endpoint_is_used_or_has_a_reason() {
 }
 
 #[test]
-fn all_services_are_listed_and_others_are_not_there() {
-    let name = "introspection::all_services_are_listed_and_others_are_not_there";
-    run(name, Api::Forgets, async |site| -> Result<()> {
+fn only_served_services_are_listed() {
+    let name = "introspection::only_served_services_are_listed";
+    run(name, Api::Memory, async |site| -> Result<()> {
         site.create_node(NODE, None).await?;
-        site.clustered("web", &json!({})).await?;
+        site.create_cluster_ip("web", &json!({})).await?;
         site.create_slice("web", &[Endpoint::here("10.244.1.1")]).await?;
-        site.expose("headless", &json!({}), "ClusterIP", &json!({"clusterIP": "None"})).await?;
+        site.create_service("headless", &json!({}), "ClusterIP", &json!({"clusterIP": "None"}))
+            .await?;
         let proxy = ProxyProcess::start(site, &[])?;
         let (status, body) = proxy.get("/debug/services")?;
         let all: Value = serde_json::from_str(&body)?;
@@ -86,12 +87,12 @@ fn all_services_are_listed_and_others_are_not_there() {
 }
 
 #[test]
-fn only_loopback_or_the_token_may_ask() {
-    run("introspection::only_loopback_or_the_token_may_ask", Api::Forgets, async |site| {
+fn access_needs_loopback_or_the_token() {
+    run("introspection::access_needs_loopback_or_the_token", Api::Memory, async |site| {
         site.create_node(NODE, None).await?;
         let token = site.scratch("token");
         std::fs::write(&token, "s3cret\n")?;
-        let token = token.to_str().context("a path")?;
+        let token = token.to_str().context("the path is not UTF-8")?;
         let address = format!("{NODE_IP}:10249");
         let flags = ["--metrics-bind-address", &address, "--admin-token-file", token];
         let proxy = ProxyProcess::start(site, &flags)?;
@@ -103,13 +104,13 @@ fn only_loopback_or_the_token_may_ask() {
         ensure!(outside("Authorization: Bearer wrong\r\n")?.0 == 403);
         ensure!(outside("Authorization: Basic s3cret\r\n")?.0 == 403);
         ensure!(outside("Authorization: Bearer s3cret\r\n")?.0 == 200);
-        // On its own address the node is not loopback.
+        // A request from the node to its own address does not come from loopback.
         ensure!(get(at, path, "")?.0 == 403);
         ensure!(get_from(&site.outside, at, "/metrics", "")?.0 == 200);
         proxy.kill()?;
         let flags = ["--metrics-bind-address", &address];
         let _proxy = ProxyProcess::start(site, &flags)?;
-        // Without a token there is nothing to send.
+        // Without `--admin-token-file` no header gives access.
         for headers in ["", "Authorization: Bearer \r\n", "Authorization: Bearer s3cret\r\n"] {
             ensure!(outside(headers)?.0 == 403, "{headers:?}");
         }

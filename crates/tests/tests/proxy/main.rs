@@ -1,4 +1,4 @@
-//! `nearhop proxy` at work on a node: real processes, the kernel's own tables, real packets.
+//! `nearhop proxy` on a node: real processes, the tables of the kernel, real packets.
 
 #![cfg(target_os = "linux")]
 

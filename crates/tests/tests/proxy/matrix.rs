@@ -1,5 +1,5 @@
-//! UDP flows through every kind of address, one way and two ways, and what becomes of them; with
-//! TCP connections beside them, of which nothing ever becomes anything.
+//! UDP flows through every kind of Service address, one-way and two-way, with the endpoint of each;
+//! and TCP connections, which the proxy must never affect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,12 +11,12 @@ use nearhop_net::Namespace;
 use nearhop_net::traffic::{Client, Protocol as Transport};
 use nearhop_tests::node::objects::{Frontends, Port};
 use nearhop_tests::node::traffic::{Sender, Way};
-use nearhop_tests::node::{FlowId, PATIENCE, Site, flows, id_of, until};
+use nearhop_tests::node::{FlowId, Site, TIMEOUT, flows, id_of, until};
 
-/// Clients that are tried, before it is said that an endpoint gets none.
+/// Number of clients to try before an endpoint counts as unreachable.
 const CLIENTS: usize = 100;
 
-/// Which address a client uses. Those outside use the last two.
+/// Which kind of address a client uses: the pod uses the cluster IP, the outside host the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entrance {
     Cluster,
@@ -55,7 +55,7 @@ fn from(site: &Site, entrance: Entrance) -> &Namespace {
     }
 }
 
-/// A client in one cell, and the endpoint that it was seen to reach last.
+/// A client in one cell, and the endpoint that it reached last.
 struct Probe {
     cell: (Entrance, Way),
     sender: Sender,
@@ -70,11 +70,11 @@ impl Probe {
     }
 }
 
-/// Flows in every cell.
+/// Clients in every cell, which is a kind of address and one or two ways, and their flows.
 pub(crate) struct Matrix {
     probes: Vec<Probe>,
     streams: Vec<Client>,
-    /// The flows that there were at the last look.
+    /// The flows at the last check.
     udp: BTreeSet<FlowId>,
     tcp: BTreeSet<FlowId>,
 }
@@ -83,7 +83,7 @@ fn endpoint_of(flow: &FlowId) -> IpAddr {
     flow.2.source.ip()
 }
 
-/// Those of the node's own programs are left out.
+/// TCP flows without those of the node's own programs.
 fn tcp_flows() -> Result<BTreeSet<FlowId>> {
     let flows = flows(Protocol::Tcp)?;
     let all = flows.iter().filter(|flow| !flow.original.destination.ip().is_loopback());
@@ -91,10 +91,10 @@ fn tcp_flows() -> Result<BTreeSet<FlowId>> {
 }
 
 impl Matrix {
-    /// Clients of a Service, in each cell as many as it takes for each of these endpoints to have
-    /// one; and a TCP connection to each.
+    /// Opens flows in each cell until each of these endpoints has one, and TCP connections until each
+    /// endpoint has one.
     pub(crate) fn open(site: &Site, service: &Frontends, reach: &[IpAddr]) -> Result<Self> {
-        let mut matrix = Self::silent(site, service, 0)?;
+        let mut matrix = Self::idle(site, service, 0)?;
         for cell in CELLS {
             let mut missing: BTreeSet<IpAddr> = reach.iter().copied().collect();
             for _ in 0..CLIENTS {
@@ -111,13 +111,13 @@ impl Matrix {
             ensure!(missing.is_empty(), "{cell:?} never reached {missing:?}");
         }
         matrix.open_streams(site, service, reach)?;
-        matrix.look()?;
+        matrix.remember()?;
         matrix.check_ways()?;
         Ok(matrix)
     }
 
-    /// So many clients in each cell, which have not reached an endpoint.
-    pub(crate) fn silent(site: &Site, service: &Frontends, each: usize) -> Result<Self> {
+    /// `each` clients in each cell, which have not reached an endpoint.
+    pub(crate) fn idle(site: &Site, service: &Frontends, each: usize) -> Result<Self> {
         let mut probes = Vec::new();
         for cell in CELLS.into_iter().flat_map(|cell| std::iter::repeat_n(cell, each)) {
             probes.push(Probe::new(site, service, cell)?);
@@ -130,7 +130,7 @@ impl Matrix {
         let mut missing: BTreeSet<IpAddr> = reach.iter().copied().collect();
         let to = service.cluster(Port::Web)?;
         while !missing.is_empty() && self.streams.len() < CLIENTS {
-            let mut stream = Client::new(&site.client, Transport::Tcp, to, PATIENCE, None)?;
+            let mut stream = Client::new(&site.client, Transport::Tcp, to, TIMEOUT, None)?;
             let outcome = stream.ask()?;
             let at = outcome.server().with_context(|| format!("TCP: {outcome:?}"))?;
             missing.remove(&at.ip());
@@ -140,8 +140,8 @@ impl Matrix {
         Ok(())
     }
 
-    /// Flows to the addresses that clients send to. An answer that was under way when its flow was
-    /// deleted begins one of its own, from the endpoint to the client, which does not matter here.
+    /// Flows to the addresses that clients send to. If a flow is deleted while an answer is in flight,
+    /// the answer starts a new flow from the endpoint to the client, which does not matter here.
     fn udp_flows(&self) -> Result<BTreeSet<FlowId>> {
         let addresses: BTreeSet<SocketAddr> =
             self.probes.iter().map(|probe| probe.sender.to).collect();
@@ -150,12 +150,12 @@ impl Matrix {
         Ok(ours.map(id_of).collect())
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn remember(&mut self) -> Result<()> {
         (self.udp, self.tcp) = (self.udp_flows()?, tcp_flows()?);
         Ok(())
     }
 
-    /// The kernel must have seen answers to those with two ways, and to no other.
+    /// Checks that the kernel has seen answers in two-way flows, and in no others.
     fn check_ways(&self) -> Result<()> {
         const SEEN_REPLY: u32 = 1 << 1;
         for flow in flows(Protocol::Udp)? {
@@ -165,15 +165,15 @@ impl Matrix {
         Ok(())
     }
 
-    /// Each client sends once and does not wait.
-    pub(crate) fn nudge(&self) -> Vec<u64> {
+    /// Each client sends one datagram without waiting.
+    pub(crate) fn send_once(&self) -> Vec<u64> {
         self.probes.iter().map(|probe| probe.sender.send()).collect()
     }
 
-    /// Waits until nothing is left that leads to others than these endpoints, while all clients go
-    /// on sending. Then the same clients reach these endpoints, those who were there already at the
-    /// same one, by the same flow.
-    pub(crate) fn follow(&mut self, allowed: &[IpAddr]) -> Result<()> {
+    /// Waits until no flow leads to other endpoints, while all clients continue to send. Then checks
+    /// that all clients reach these endpoints, and that a client that was at one of them still has
+    /// the same endpoint and flow.
+    pub(crate) fn until_only_at(&mut self, allowed: &[IpAddr]) -> Result<()> {
         self.until_swept(allowed)?;
         for probe in &mut self.probes {
             let found = probe.sender.locate();
@@ -185,20 +185,20 @@ impl Matrix {
             probe.at = Some(at);
         }
         self.check_kept(allowed)?;
-        self.look()
+        self.remember()
     }
 
-    /// Waits until nothing is left that leads to any endpoint: there are no endpoints any more.
-    pub(crate) fn lose(&mut self) -> Result<()> {
+    /// Waits until no flow leads to any endpoint, and checks that no datagram arrives.
+    pub(crate) fn until_unreachable(&mut self) -> Result<()> {
         self.until_swept(&[])?;
-        self.nowhere()?;
+        self.check_nothing_arrives()?;
         self.check_kept(&[])?;
-        self.look()
+        self.remember()
     }
 
-    /// No endpoint receives what is sent now.
-    pub(crate) fn nowhere(&self) -> Result<()> {
-        let numbers = self.nudge();
+    /// Checks that no endpoint receives the datagrams that are sent now.
+    pub(crate) fn check_nothing_arrives(&self) -> Result<()> {
+        let numbers = self.send_once();
         std::thread::sleep(Duration::from_millis(200));
         for (number, probe) in numbers.iter().zip(&self.probes) {
             let by = self.probes[0].sender.arrived(*number);
@@ -209,7 +209,7 @@ impl Matrix {
 
     fn until_swept(&self, allowed: &[IpAddr]) -> Result<()> {
         until(&format!("flows to {allowed:?} only"), || {
-            self.nudge();
+            self.send_once();
             let now = self.udp_flows()?;
             let stale = self.udp.iter().filter(|flow| !allowed.contains(&endpoint_of(flow)));
             let left: Vec<&FlowId> = stale.filter(|flow| now.contains(flow)).collect();
@@ -240,8 +240,12 @@ impl Matrix {
         counts
     }
 
-    /// New clients in each cell reach these endpoints and no other.
-    pub(crate) fn newcomers(site: &Site, service: &Frontends, allowed: &[IpAddr]) -> Result<()> {
+    /// Checks that new clients in each cell reach these endpoints and no others.
+    pub(crate) fn check_new_clients(
+        site: &Site,
+        service: &Frontends,
+        allowed: &[IpAddr],
+    ) -> Result<()> {
         for cell in CELLS.into_iter().flat_map(|cell| std::iter::repeat_n(cell, 5)) {
             let found = Probe::new(site, service, cell)?.sender.locate();
             let at = found.with_context(|| format!("{cell:?} is lost"))?;

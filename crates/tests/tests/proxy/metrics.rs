@@ -1,4 +1,4 @@
-//! What dashboards for kube-proxy look for.
+//! Metrics with the names of kube-proxy's metrics, for existing dashboards.
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
@@ -50,8 +50,8 @@ fn series(name: &str, kind: &str, labels: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn all_names_are_there_from_the_start() {
-    run("metrics::all_names_are_there_from_the_start", Api::Forgets, async |site| {
+fn all_metrics_exist_from_the_start() {
+    run("metrics::all_metrics_exist_from_the_start", Api::Memory, async |site| {
         site.create_node(NODE, None).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         let text = proxy.get("/metrics")?.1;
@@ -68,9 +68,9 @@ fn all_names_are_there_from_the_start() {
 
 #[test]
 fn changes_syncs_and_their_delay_are_counted() {
-    run("metrics::changes_syncs_and_their_delay_are_counted", Api::Forgets, async |site| {
+    run("metrics::changes_syncs_and_their_delay_are_counted", Api::Memory, async |site| {
         site.create_node(NODE, None).await?;
-        site.clustered("web", &json!({})).await?;
+        site.create_cluster_ip("web", &json!({})).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         let programming = |family: &str| {
             let name = "kubeproxy_network_programming_duration_seconds_count";
@@ -90,7 +90,7 @@ fn changes_syncs_and_their_delay_are_counted() {
         })?;
         ensure!(programming("IPv6")? == 0.0, "a slice of IPv4 counts for IPv6");
         ensure!(proxy.metric(partial)? > before, "no partial sync was counted");
-        // A slice without a trigger is no observation.
+        // A slice without a trigger time adds no observation.
         site.write_slice("web", &[Endpoint::here("10.244.1.2")]).await?;
         proxy.until_programmed("web", &["10.244.1.2".parse()?])?;
         ensure!(programming("IPv4")? == 1.0);
@@ -103,9 +103,9 @@ fn changes_syncs_and_their_delay_are_counted() {
 /// A gauge counts Services with policy Local and no endpoint on this node.
 #[test]
 fn services_without_local_endpoints_are_counted() {
-    run("metrics::services_without_local_endpoints_are_counted", Api::Forgets, async |site| {
+    run("metrics::services_without_local_endpoints_are_counted", Api::Memory, async |site| {
         site.create_node(NODE, None).await?;
-        site.clustered("web", &json!({"internalTrafficPolicy": "Local"})).await?;
+        site.create_cluster_ip("web", &json!({"internalTrafficPolicy": "Local"})).await?;
         site.create_slice("web", &[Endpoint::elsewhere("10.244.1.1")]).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         let until_counted = |wanted: f64| -> Result<()> {

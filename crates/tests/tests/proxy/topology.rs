@@ -11,14 +11,14 @@ use nearhop_net::Namespace;
 use nearhop_net::traffic::{Outcome, Protocol, connect};
 use nearhop_tests::node::objects::{Endpoint, Port, core};
 use nearhop_tests::node::process::ProxyProcess;
-use nearhop_tests::node::{Api, NODE, OTHER_NODE, PATIENCE, Site, run, until};
+use nearhop_tests::node::{Api, NODE, OTHER_NODE, Site, TIMEOUT, run, until};
 use nearhop_tests::scene::ControllerProcess;
 use serde_json::{Value, json};
 
 /// A Service with an endpoint in zone a and one in zone b, each hinted for its own.
 async fn two_zones(site: &mut Site) -> Result<(SocketAddr, IpAddr, IpAddr)> {
     let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
-    let service = site.clustered("web", &json!({})).await?;
+    let service = site.create_cluster_ip("web", &json!({})).await?;
     let endpoints = [Endpoint::here(a).zone("a"), Endpoint::elsewhere(b).zone("b")];
     site.create_slice("web", &endpoints).await?;
     Ok((service.cluster(Port::Web)?, a, b))
@@ -34,8 +34,8 @@ fn reason(proxy: &ProxyProcess) -> Result<(String, String)> {
 }
 
 #[test]
-fn a_zone_that_comes_late_is_followed_when_it_comes() {
-    run("topology::a_zone_that_comes_late_is_followed_when_it_comes", Api::Forgets, async |site| {
+fn a_late_zone_label_changes_the_endpoints() {
+    run("topology::a_late_zone_label_changes_the_endpoints", Api::Memory, async |site| {
         let (to, a, b) = two_zones(site).await?;
         site.create_node(NODE, None).await?;
         let proxy = ProxyProcess::start(site, &[])?;
@@ -47,7 +47,7 @@ fn a_zone_that_comes_late_is_followed_when_it_comes() {
         proxy.until_programmed("web", &[a])?;
         ensure!(reason(&proxy)?.0 == "same-zone", "{:?}", reason(&proxy)?);
         ensure!(site.reached(&site.client, to, 20)?.iter().eq([&a]));
-        // And goes again.
+        // The zone label is removed again.
         site.move_node(NODE, None).await?;
         proxy.until_programmed("web", &[a, b])?;
         ensure!(site.reached(&site.client, to, 40)?.len() == 2);
@@ -55,10 +55,10 @@ fn a_zone_that_comes_late_is_followed_when_it_comes() {
     });
 }
 
-/// The Node itself comes late: a proxy often starts before the kubelet has registered.
+/// The Node object is created late: a proxy often starts before the kubelet has registered.
 #[test]
-fn a_node_that_comes_late_is_followed_when_it_comes() {
-    run("topology::a_node_that_comes_late_is_followed_when_it_comes", Api::Forgets, async |site| {
+fn a_late_node_object_changes_the_endpoints() {
+    run("topology::a_late_node_object_changes_the_endpoints", Api::Memory, async |site| {
         let (to, a, b) = two_zones(site).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a, b])?;
@@ -70,8 +70,8 @@ fn a_node_that_comes_late_is_followed_when_it_comes() {
     });
 }
 
-/// Connects again and again until it is stopped: what became of each connection.
-fn hammer(
+/// Connects repeatedly until `stop` is set; returns the outcome of each connection.
+fn connect_repeatedly(
     from: &Namespace,
     to: SocketAddr,
     stop: &AtomicBool,
@@ -79,7 +79,7 @@ fn hammer(
 ) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        outcomes.push(connect(from, Protocol::Tcp, to, PATIENCE, None)?);
+        outcomes.push(connect(from, Protocol::Tcp, to, TIMEOUT, None)?);
         // Only the first is received.
         let _ = begun.send(());
     }
@@ -87,29 +87,30 @@ fn hammer(
 }
 
 #[test]
-fn a_node_that_moves_loses_no_connection() {
-    run("topology::a_node_that_moves_loses_no_connection", Api::Forgets, async |site| {
+fn no_connection_fails_when_the_node_moves() {
+    run("topology::no_connection_fails_when_the_node_moves", Api::Memory, async |site| {
         let (to, a, b) = two_zones(site).await?;
         site.create_node(NODE, Some("a")).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a])?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (tell, begun) = channel();
+        let (sender, begun) = channel();
         let client = {
             let (from, stop) = (site.client.clone(), stop.clone());
-            std::thread::spawn(move || hammer(&from, to, &stop, &tell))
+            std::thread::spawn(move || connect_repeatedly(&from, to, &stop, &sender))
         };
-        begun.recv_timeout(PATIENCE)?;
+        begun.recv_timeout(TIMEOUT)?;
         site.move_node(NODE, Some("b")).await?;
         let moved = proxy.until_programmed("web", &[b]);
-        // A few more, of which all must be there.
+        // A few more connections, which must all reach `b`.
         std::thread::sleep(Duration::from_millis(200));
         stop.store(true, Ordering::Relaxed);
         let outcomes = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         moved?;
         let servers: Vec<Option<IpAddr>> =
             outcomes.iter().map(|outcome| outcome.server().map(|at| at.ip())).collect();
-        let first = servers.iter().position(|at| *at == Some(b)).context("never moved")?;
+        let first =
+            servers.iter().position(|at| *at == Some(b)).context("no connection reached b")?;
         let (before, after) = servers.split_at(first);
         ensure!(before.iter().all(|at| *at == Some(a)) && !before.is_empty(), "{before:?}");
         ensure!(after.iter().all(|at| *at == Some(b)), "{after:?}");
@@ -141,8 +142,8 @@ fn labelled() -> Value {
 }
 
 /// Two Services for pods in zones a and b, of which `ours` has the label. The cluster's own controller
-/// has written slices for both, the one of `ours` with a pod that nearhop must not know.
-async fn beside_another(site: &mut Site) -> Result<(SocketAddr, SocketAddr, IpAddr, IpAddr)> {
+/// has written slices for both, the one of `ours` with a pod that nearhop must not use.
+async fn with_in_tree_slices(site: &mut Site) -> Result<(SocketAddr, SocketAddr, IpAddr, IpAddr)> {
     let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
     let unknown = site.pod("10.244.1.3")?;
     site.create_node(NODE, Some("a")).await?;
@@ -150,32 +151,32 @@ async fn beside_another(site: &mut Site) -> Result<(SocketAddr, SocketAddr, IpAd
     api_pod(site, "web-a", NODE, a).await?;
     api_pod(site, "web-b", OTHER_NODE, b).await?;
     let selector = json!({"selector": {"app": "web"}});
-    let ours = site.expose("ours", &labelled(), "ClusterIP", &selector).await?;
-    let theirs = site.clustered("theirs", &selector).await?;
+    let ours = site.create_service("ours", &labelled(), "ClusterIP", &selector).await?;
+    let theirs = site.create_cluster_ip("theirs", &selector).await?;
     site.create_slice("theirs", &[Endpoint::here(a)]).await?;
     site.create_slice("ours", &[Endpoint::here(unknown)]).await?;
     Ok((ours.cluster(Port::Web)?, theirs.cluster(Port::Web)?, a, b))
 }
 
-/// nearhop beside the cluster's own controller and proxy, for a Service that asks for it.
+/// nearhop in addition to the cluster's own controller and proxy, for a Service with the label.
 #[test]
 fn labelled_services_follow_the_topology_keys_of_nearhops_own_slices() {
     let name = "topology::labelled_services_follow_the_topology_keys_of_nearhops_own_slices";
-    run(name, Api::Forgets, async |site| -> Result<()> {
-        let (ours, theirs, a, b) = beside_another(site).await?;
-        let server = site.server.as_ref().context("it runs")?;
+    run(name, Api::Memory, async |site| -> Result<()> {
+        let (ours, theirs, a, b) = with_in_tree_slices(site).await?;
+        let server = site.server.as_ref().context("the API server does not run")?;
         let _controller = ControllerProcess::start(server, &["--mode", "labelled"])?;
         let proxy = ProxyProcess::start(site, &["--service-proxy-name", "nearhop"])?;
         proxy.until_programmed("ours", &[a])?;
         ensure!(site.reached(&site.client, ours, 20)?.iter().eq([&a]));
-        let described = proxy.describe("ours")?.context("served")?;
+        let described = proxy.describe("ours")?.context("the proxy does not serve ours")?;
         let tier = &described["ports"][0]["cluster"]["tier"];
         ensure!(tier == "same topology.kubernetes.io/zone", "{tier}");
         ensure!(proxy.describe("theirs")?.is_none(), "a Service without the label is served");
-        let patience = Duration::from_millis(300);
-        let outcome = connect(&site.client, Protocol::Tcp, theirs, patience, None)?;
-        ensure!(outcome == Outcome::TimedOut, "a rule handles it: {outcome:?}");
-        // The pod in this zone goes: the keys are hard, so no endpoint is in reach.
+        let limit = Duration::from_millis(300);
+        let outcome = connect(&site.client, Protocol::Tcp, theirs, limit, None)?;
+        ensure!(outcome == Outcome::TimedOut, "a rule matches `theirs`: {outcome:?}");
+        // The pod in this zone is deleted: the keys have no `*`, so no endpoint is allowed.
         site.api.delete(&core("pods/web-a?gracePeriodSeconds=0")).await?.ok()?;
         proxy.until_programmed("ours", &[])?;
         site.move_node(NODE, Some("b")).await?;
@@ -184,7 +185,7 @@ fn labelled_services_follow_the_topology_keys_of_nearhops_own_slices() {
         // Without the label it belongs to another proxy.
         let labels = json!({"service.kubernetes.io/service-proxy-name": null});
         site.patch_service("ours", &json!({"metadata": {"labels": labels}})).await?;
-        until("ours is given up", || {
+        until("ours is not served", || {
             let described = proxy.describe("ours")?;
             Ok(described.map_or(Ok(()), |described| Err(described.to_string())))
         })

@@ -1,7 +1,7 @@
-//! What becomes of UDP flows when endpoints, Services, hints and policies change: none leads to
-//! where this node may not send, all others stay as they are.
+//! UDP flows when endpoints, Services, hints and policies change: the proxy deletes flows to endpoints
+//! that this node may not use, and keeps all others.
 //!
-//! Each test is one such change for all kinds of addresses, one way and two ways: see `matrix`.
+//! Each test makes one such change, with all kinds of addresses, one-way and two-way: see `matrix`.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ impl Setting {
     async fn new(site: &mut Site, arguments: &[&str]) -> Result<Self> {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, Some("z")).await?;
-        let service = site.balanced("names", &json!({})).await?;
+        let service = site.create_load_balancer("names", &json!({})).await?;
         site.create_slice("names", &[Endpoint::here(a), Endpoint::elsewhere(b)]).await?;
         let proxy = ProxyProcess::start(site, arguments)?;
         proxy.until_programmed("names", &[a, b])?;
@@ -37,7 +37,7 @@ impl Setting {
         Matrix::open(site, &self.service, &[self.a, self.b])
     }
 
-    /// The same with hints for this node's zone, in which both are.
+    /// The same with both endpoints in this node's zone, and hints for it.
     async fn hinted(site: &mut Site, arguments: &[&str]) -> Result<Self> {
         let setting = Self::new(site, arguments).await?;
         let (a, b) = (Endpoint::here(setting.a), Endpoint::elsewhere(setting.b));
@@ -46,7 +46,7 @@ impl Setting {
         Ok(setting)
     }
 
-    /// `a` is now for another zone.
+    /// Changes the hint of `a` to another zone.
     async fn rehint(&self, site: &Site) -> Result<()> {
         let (a, b) = (Endpoint::here(self.a), Endpoint::elsewhere(self.b));
         site.write_slice("names", &[a.zone("y"), b.zone("z")]).await?;
@@ -55,33 +55,32 @@ impl Setting {
 }
 
 #[test]
-fn an_endpoint_is_deleted() {
-    run("udp::an_endpoint_is_deleted", Api::Forgets, async |site| {
+fn flows_of_a_deleted_endpoint_move() {
+    run("udp::flows_of_a_deleted_endpoint_move", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         site.write_slice("names", &[Endpoint::elsewhere(setting.b)]).await?;
-        matrix.follow(&[setting.b])
+        matrix.until_only_at(&[setting.b])
     });
 }
 
 #[test]
-fn all_endpoints_go() {
-    run("udp::all_endpoints_go", Api::Forgets, async |site| {
+fn flows_are_deleted_with_the_last_endpoint() {
+    run("udp::flows_are_deleted_with_the_last_endpoint", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         site.write_slice("names", &[]).await?;
-        matrix.lose()?;
-        // And one comes back.
+        matrix.until_unreachable()?;
+        // One endpoint is back.
         site.write_slice("names", &[Endpoint::here(setting.a)]).await?;
-        matrix.follow(&[setting.a])
+        matrix.until_only_at(&[setting.a])
     });
 }
 
-/// Clients that began to send before the Service existed: the kernel remembers that they
-/// were sent into the blue.
+/// Clients that send before the Service exists: conntrack has their flows without a translation.
 #[test]
-fn the_first_endpoint_comes() {
-    run("udp::the_first_endpoint_comes", Api::Forgets, async |site| {
+fn flows_older_than_the_service_reach_the_first_endpoint() {
+    run("udp::flows_older_than_the_service_reach_the_first_endpoint", Api::Memory, async |site| {
         let a = site.pod("10.244.1.1")?;
         site.create_node(NODE, None).await?;
         let proxy = ProxyProcess::start(site, &[])?;
@@ -91,132 +90,133 @@ fn the_first_endpoint_comes() {
             {"name": "log", "port": 514, "nodePort": 30514, "protocol": "UDP"},
         ]});
         let planned = Frontends { name: "names".to_owned(), object: json!({"spec": spec}) };
-        let mut matrix = Matrix::silent(site, &planned, 2)?;
-        matrix.nowhere()?;
+        let mut matrix = Matrix::idle(site, &planned, 2)?;
+        matrix.check_nothing_arrives()?;
         let untranslated = flows(Protocol::Udp)?.iter().filter(|flow| !flow.translated()).count();
-        ensure!(untranslated == 12, "{untranslated} flows lead into the blue");
-        site.balanced("names", &spec).await?;
+        ensure!(untranslated == 12, "{untranslated} flows without a translation");
+        site.create_load_balancer("names", &spec).await?;
         site.create_slice("names", &[]).await?;
         proxy.until_programmed("names", &[])?;
-        matrix.nowhere()?;
+        matrix.check_nothing_arrives()?;
         site.write_slice("names", &[Endpoint::elsewhere(a)]).await?;
-        matrix.follow(&[a])
+        matrix.until_only_at(&[a])
     });
 }
 
 #[test]
-fn the_service_is_deleted() {
-    run("udp::the_service_is_deleted", Api::Forgets, async |site| {
+fn flows_are_deleted_with_the_service() {
+    run("udp::flows_are_deleted_with_the_service", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         site.delete_service("names").await?;
-        matrix.lose()
+        matrix.until_unreachable()
     });
 }
 
-/// While it terminates its clients may stay with it, newcomers go elsewhere; then it is gone.
+/// Flows stay with an endpoint while it terminates, and new clients reach another one. When it is
+/// removed, its flows move.
 #[test]
-fn an_endpoint_terminates_and_is_gone() {
-    run("udp::an_endpoint_terminates_and_is_gone", Api::Forgets, async |site| {
+fn flows_stay_at_a_terminating_endpoint_until_its_removal() {
+    run("udp::flows_stay_at_a_terminating_endpoint_until_its_removal", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let (a, b) = (setting.a, setting.b);
         let mut matrix = setting.open(site)?;
         let ends = Endpoint::here(a).terminating();
         site.write_slice("names", &[ends, Endpoint::elsewhere(b)]).await?;
         setting.proxy.until_programmed("names", &[b])?;
-        Matrix::newcomers(site, &setting.service, &[b])?;
-        matrix.follow(&[a, b])?;
+        Matrix::check_new_clients(site, &setting.service, &[b])?;
+        matrix.until_only_at(&[a, b])?;
         site.write_slice("names", &[Endpoint::elsewhere(b)]).await?;
-        matrix.follow(&[b])
+        matrix.until_only_at(&[b])
     });
 }
 
 #[test]
-fn hints_change_and_old_flows_stay() {
-    run("udp::hints_change_and_old_flows_stay", Api::Forgets, async |site| {
+fn flows_stay_when_hints_change() {
+    run("udp::flows_stay_when_hints_change", Api::Memory, async |site| {
         let setting = Setting::hinted(site, &["--udp-rehome", "new-only"]).await?;
         let mut matrix = setting.open(site)?;
         let before = matrix.at(setting.a);
         setting.rehint(site).await?;
-        Matrix::newcomers(site, &setting.service, &[setting.b])?;
-        matrix.follow(&[setting.a, setting.b])?;
+        Matrix::check_new_clients(site, &setting.service, &[setting.b])?;
+        matrix.until_only_at(&[setting.a, setting.b])?;
         ensure!(before.len() == 6 && matrix.at(setting.a) == before, "{before:?}");
-        // Who stayed is not forgotten when the whole Service goes.
+        // The flows that stayed are deleted with the Service.
         site.delete_service("names").await?;
-        matrix.lose()
+        matrix.until_unreachable()
     });
 }
 
-/// Flows that stayed with an endpoint which is not the nearest go with it.
+/// Flows that stayed with an endpoint of another zone are deleted when it is removed.
 #[test]
-fn hints_change_and_then_the_endpoint_goes() {
-    run("udp::hints_change_and_then_the_endpoint_goes", Api::Forgets, async |site| {
+fn flows_that_stayed_move_when_the_endpoint_is_removed() {
+    run("udp::flows_that_stayed_move_when_the_endpoint_is_removed", Api::Memory, async |site| {
         let setting = Setting::hinted(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         setting.rehint(site).await?;
-        matrix.follow(&[setting.a, setting.b])?;
-        // A new proxy knows no more than the kernel and the API.
+        matrix.until_only_at(&[setting.a, setting.b])?;
+        // A new proxy has only the state of the kernel and of the API.
         setting.proxy.kill()?;
         let _proxy = ProxyProcess::start(site, &[])?;
-        matrix.follow(&[setting.a, setting.b])?;
+        matrix.until_only_at(&[setting.a, setting.b])?;
         site.write_slice("names", &[Endpoint::elsewhere(setting.b).zone("z")]).await?;
-        matrix.follow(&[setting.b])
+        matrix.until_only_at(&[setting.b])
     });
 }
 
 #[test]
-fn hints_change_and_old_flows_move() {
-    run("udp::hints_change_and_old_flows_move", Api::Forgets, async |site| {
+fn flows_move_when_hints_change_with_immediate_rehome() {
+    run("udp::flows_move_when_hints_change_with_immediate_rehome", Api::Memory, async |site| {
         let setting = Setting::hinted(site, &["--udp-rehome", "immediate"]).await?;
         let mut matrix = setting.open(site)?;
         setting.rehint(site).await?;
-        Matrix::newcomers(site, &setting.service, &[setting.b])?;
-        matrix.follow(&[setting.b])
+        Matrix::check_new_clients(site, &setting.service, &[setting.b])?;
+        matrix.until_only_at(&[setting.b])
     });
 }
 
 #[test]
-fn the_first_endpoint_on_this_node_comes() {
-    run("udp::the_first_endpoint_on_this_node_comes", Api::Forgets, async |site| {
+fn flows_reach_the_first_local_endpoint() {
+    run("udp::flows_reach_the_first_local_endpoint", Api::Memory, async |site| {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
         let local = json!({"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"});
-        let service = site.balanced("names", &local).await?;
+        let service = site.create_load_balancer("names", &local).await?;
         site.create_slice("names", &[Endpoint::elsewhere(b)]).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("names", &[])?;
-        let mut matrix = Matrix::silent(site, &service, 2)?;
-        matrix.nowhere()?;
+        let mut matrix = Matrix::idle(site, &service, 2)?;
+        matrix.check_nothing_arrives()?;
         site.write_slice("names", &[Endpoint::elsewhere(b), Endpoint::here(a)]).await?;
-        matrix.follow(&[a])
+        matrix.until_only_at(&[a])
     });
 }
 
 #[test]
-fn the_policies_become_local() {
-    run("udp::the_policies_become_local", Api::Forgets, async |site| {
+fn flows_move_when_the_policies_become_local() {
+    run("udp::flows_move_when_the_policies_become_local", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         let local = json!({"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"});
         site.patch_service("names", &json!({"spec": local})).await?;
-        matrix.follow(&[setting.a])?;
+        matrix.until_only_at(&[setting.a])?;
         let cluster =
             json!({"internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Cluster"});
         site.patch_service("names", &json!({"spec": cluster})).await?;
         setting.proxy.until_programmed("names", &[setting.a, setting.b])?;
-        matrix.follow(&[setting.a])
+        matrix.until_only_at(&[setting.a])
     });
 }
 
 #[test]
-fn the_proxy_is_killed_and_nothing_has_changed() {
-    run("udp::the_proxy_is_killed_and_nothing_has_changed", Api::Forgets, async |site| {
+fn a_restart_without_changes_deletes_no_flow() {
+    run("udp::a_restart_without_changes_deletes_no_flow", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         setting.proxy.kill()?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("names", &[setting.a, setting.b])?;
-        matrix.follow(&[setting.a, setting.b])?;
+        matrix.until_only_at(&[setting.a, setting.b])?;
         let deleted = "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"}";
         ensure!(proxy.metric(deleted)? == 0.0, "flows were deleted");
         Ok(())
@@ -224,26 +224,26 @@ fn the_proxy_is_killed_and_nothing_has_changed() {
 }
 
 #[test]
-fn the_proxy_is_killed_and_an_endpoint_goes_meanwhile() {
-    run("udp::the_proxy_is_killed_and_an_endpoint_goes_meanwhile", Api::Forgets, async |site| {
+fn a_restart_moves_flows_of_an_endpoint_removed_meanwhile() {
+    run("udp::a_restart_moves_flows_of_an_endpoint_removed_meanwhile", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         setting.proxy.kill()?;
         site.write_slice("names", &[Endpoint::here(setting.a)]).await?;
-        matrix.nudge();
+        matrix.send_once();
         let _proxy = ProxyProcess::start(site, &[])?;
-        matrix.follow(&[setting.a])
+        matrix.until_only_at(&[setting.a])
     });
 }
 
 #[test]
-fn the_proxy_is_killed_and_the_service_goes_meanwhile() {
-    run("udp::the_proxy_is_killed_and_the_service_goes_meanwhile", Api::Forgets, async |site| {
+fn a_restart_deletes_flows_of_a_service_deleted_meanwhile() {
+    run("udp::a_restart_deletes_flows_of_a_service_deleted_meanwhile", Api::Memory, async |site| {
         let setting = Setting::new(site, &[]).await?;
         let mut matrix = setting.open(site)?;
         setting.proxy.kill()?;
         site.delete_service("names").await?;
         let _proxy = ProxyProcess::start(site, &[])?;
-        matrix.lose()
+        matrix.until_unreachable()
     });
 }

@@ -1,5 +1,5 @@
-//! The API server is gone for a while: what is in the kernel goes on working, and what changed is
-//! taken in when it is back.
+//! The API server is down for a while: the rules in the kernel work, and the proxy applies the changes
+//! when the server is back.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use nearhop_tests::node::{Api, NODE, run};
 use serde_json::json;
 
 #[test]
-fn traffic_goes_on_and_changes_come_with_the_server() {
-    let name = "without_api::traffic_goes_on_and_changes_come_with_the_server";
-    run(name, Api::Remembers, async |site| -> Result<()> {
+fn traffic_continues_and_changes_apply_when_the_server_is_back() {
+    let name = "without_api::traffic_continues_and_changes_apply_when_the_server_is_back";
+    run(name, Api::Disk, async |site| -> Result<()> {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
-        let service = site.clustered("web", &json!({})).await?;
+        let service = site.create_cluster_ip("web", &json!({})).await?;
         site.create_slice("web", &[Endpoint::here(a)]).await?;
         let mut proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a])?;
@@ -40,18 +40,18 @@ fn traffic_goes_on_and_changes_come_with_the_server() {
     });
 }
 
-/// Nothing else is due before the first sync, however long that takes.
+/// Before the first sync the proxy does not verify its table, however long that takes.
 #[test]
-fn a_server_that_comes_late_is_followed() {
-    run("without_api::a_server_that_comes_late_is_followed", Api::Remembers, async |site| {
+fn the_proxy_syncs_when_a_late_server_starts() {
+    run("without_api::the_proxy_syncs_when_a_late_server_starts", Api::Disk, async |site| {
         let a = site.pod("10.244.1.1")?;
         site.create_node(NODE, None).await?;
-        let service = site.clustered("web", &json!({})).await?;
+        let service = site.create_cluster_ip("web", &json!({})).await?;
         site.create_slice("web", &[Endpoint::here(a)]).await?;
         site.stop_api();
         let proxy = ProxyProcess::launch(site, &["--verify-period", "100ms"])?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        ensure!(proxy.get("/readyz")?.0 != 200, "ready without having seen anything");
+        ensure!(proxy.get("/readyz")?.0 != 200, "ready without any data");
         site.start_api()?;
         proxy.until_ready()?;
         ensure!(site.connect(&site.client, service.cluster(Port::Web)?)? == a);
@@ -59,13 +59,13 @@ fn a_server_that_comes_late_is_followed() {
     });
 }
 
-/// It is killed again and again while slices change; in the end the kernel holds the last state.
+/// The API server is killed repeatedly while slices change; at the end the kernel has the last state.
 #[test]
-fn a_server_that_comes_and_goes_is_followed() {
-    run("without_api::a_server_that_comes_and_goes_is_followed", Api::Remembers, async |site| {
+fn the_proxy_syncs_after_repeated_server_restarts() {
+    run("without_api::the_proxy_syncs_after_repeated_server_restarts", Api::Disk, async |site| {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
-        let service = site.clustered("web", &json!({})).await?;
+        let service = site.create_cluster_ip("web", &json!({})).await?;
         site.create_slice("web", &[Endpoint::here(a)]).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         for round in 0..3 {

@@ -203,8 +203,8 @@ pub(crate) fn program(
         (Some(_), _) => Ok(Program::Host([command, args].concat())),
         (None, Some(name)) => Ok(Program::BuiltIn(name.to_owned(), args)),
         (None, None) => Err(format!(
-            "image {image:?} is not one that this agent plays (nearhop/echo, agnhost, pause), and \
-             it pulls none: give the container a command that the host has"
+            "image {image:?} is not built into this agent (nearhop/echo, agnhost, pause), and the \
+             agent pulls no images: give the container a command that exists on the host"
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! The order of status writes, and which ones are dropped.
+//! Tests of the order of status writes, and of dropped writes.
 
 use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
@@ -120,7 +120,7 @@ fn the_newest_update_wins_and_failures_do_not_block_others() {
     waiting.put_back(first, old);
     assert_eq!(waiting.take().unwrap().0, key("b"));
     let (last, pending) = waiting.take().unwrap();
-    let StatusUpdate::Patch(status) = pending.update else { panic!("a status") };
+    let StatusUpdate::Patch(status) = pending.update else { panic!("the update is a status") };
     assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
     assert!(waiting.take().is_none());
 }

@@ -1,4 +1,4 @@
-//! What a Pod gets: network, files, names, logs, exec.
+//! The environment of a Pod: network, files, names, logs, exec.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -47,7 +47,7 @@ async fn the_node_reports_its_status() {
             break;
         }
         first = first.or(now);
-        assert!(Instant::now() < deadline, "the Lease is never renewed");
+        assert!(Instant::now() < deadline, "the agent does not renew the Lease");
         sleep(Duration::from_millis(50)).await;
     }
     let node = serde_json::to_value(nodes.get(NODE).await.unwrap()).unwrap();
@@ -68,7 +68,7 @@ async fn the_node_reports_its_status() {
     while condition(&serde_json::to_value(nodes.get(NODE).await.unwrap()).unwrap(), "Ready")
         != "True"
     {
-        assert!(Instant::now() < deadline, "the Ready condition is not repaired");
+        assert!(Instant::now() < deadline, "the agent does not repair the Ready condition");
         sleep(Duration::from_millis(50)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Hostile Pods get what docs/security.md says.
+//! Attacks of hostile Pods have the outcomes in docs/security.md.
 //!
 //! Each row of `hostile.json` has an attack (see `attack`) and its outcome. All Pods run at once,
 //! beside an ordinary Pod that must not be affected.
@@ -108,13 +108,13 @@ async fn fail_as_documented() {
         wrong.extend(check(&world, row).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(before, fingerprint(victim.path()), "the host is unchanged");
+    assert_eq!(before, fingerprint(victim.path()), "a Pod changed the host");
     check_log_flood(&world);
     let pod = world.ready("bystander").await;
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
 }
 
-/// What differs from the documentation.
+/// The differences from the documentation.
 async fn check(world: &World, row: &Row) -> Vec<String> {
     let name = &row.row;
     let mut wrong = Vec::new();
@@ -147,13 +147,13 @@ fn check_log_flood(world: &World) {
     assert!((1 << 20..=10 << 20).contains(&largest), "{largest} bytes");
 }
 
-/// What a Pod must not change: a directory of the host, and the machine's settings and devices.
+/// The state that a Pod must not change: a host directory, and the settings and devices of the host.
 fn fingerprint(victim: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for directory in [victim, Path::new("/etc"), Path::new("/dev")] {
         for entry in fs::read_dir(directory).unwrap().flatten() {
             let Ok(about) = fs::symlink_metadata(entry.path()) else { continue };
-            // Devices change all the time.
+            // The modification times of devices change all the time.
             let time = if directory == Path::new("/dev") { 0 } else { about.mtime() };
             let (mode, owner) = (about.mode(), about.uid());
             all.push(format!("{} {mode:o} {owner} {time}", entry.path().display()));

@@ -73,7 +73,7 @@ async fn readiness() {
     let pod = world.ready("probed").await;
     let all = pod["status"]["conditions"].as_array().unwrap();
     let ready = all.iter().find(|it| it["type"] == "Ready").unwrap();
-    assert!(ready.get("message").is_none(), "an old reason stays: {ready}");
+    assert!(ready.get("message").is_none(), "the old message remains: {ready}");
 }
 
 async fn a_crash() {
@@ -148,12 +148,16 @@ async fn ends() {
     let deadline = Instant::now() + LONG;
     // The container logs SIGTERM and still serves old and new connections.
     while get("10.244.1.1", 8080, "/readyz").await.as_deref() != Some("shutting down") {
-        assert!(Instant::now() < deadline, "SIGTERM is never logged");
+        assert!(Instant::now() < deadline, "the container does not log SIGTERM");
     }
     assert_eq!(get("10.244.1.1", 8080, "/hostname").await.as_deref(), Some("ends"));
     let pod = serde_json::to_value(world.pods().get("ends").await.unwrap()).unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(condition(&pod, "Ready"), "True", "ready as with a kubelet");
+    assert_eq!(
+        condition(&pod, "Ready"),
+        "True",
+        "a terminating Pod stays ready, as with a kubelet"
+    );
     world.gone("ends").await;
     assert_eq!(get("10.244.1.1", 8080, "/hostname").await, None);
 }
@@ -226,7 +230,7 @@ async fn without_api() {
     let deadline = Instant::now() + LONG;
     let failed = || exec("lasts", "c", "v5.channel.k8s.io", &["test", "-e", "/tmp/failed"], None);
     while failed().await.status["status"] != "Success" {
-        assert!(Instant::now() < deadline, "the probe never fails");
+        assert!(Instant::now() < deadline, "the probe does not fail");
     }
     world.start_api(address).await;
     let pod = world.until("lasts", "not ready", |pod| condition(pod, "Ready") == "False").await;

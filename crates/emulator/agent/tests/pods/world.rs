@@ -192,7 +192,7 @@ impl World {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        panic!("pod {name} is never {what}: {:#}", last["status"]);
+        panic!("pod {name} does not become {what}: {:#}", last["status"]);
     }
 
     pub(crate) async fn ready(&self, name: &str) -> Value {
@@ -202,7 +202,7 @@ impl World {
     pub(crate) async fn gone(&self, name: &str) {
         let deadline = Instant::now() + LONG;
         while self.pods().get_opt(name).await.expect("a response").is_some() {
-            assert!(Instant::now() < deadline, "pod {name} is never removed");
+            assert!(Instant::now() < deadline, "pod {name} is not removed");
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -224,7 +224,7 @@ impl World {
         panic!("there is no event {reason} about pod {name}");
     }
 
-    /// Waits until the log contains this.
+    /// Waits until the log contains this text.
     pub(crate) async fn log(&self, name: &str, holds: &str) -> String {
         let deadline = Instant::now() + LONG;
         let mut last = String::new();
@@ -237,14 +237,14 @@ impl World {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        panic!("the log of {name} never holds {holds:?}: {last:?}");
+        panic!("the log of {name} does not contain {holds:?}: {last:?}");
     }
 }
 
 async fn serve(directory: &Path, listen: SocketAddr) -> ApiServer {
     let durability = Durability::Directory(directory.join("api"));
     let options = Options { listen, durability, ..Options::default() };
-    ApiServer::start(options).await.expect("the API starts")
+    ApiServer::start(options).await.expect("the API server starts")
 }
 
 pub(crate) fn condition(pod: &Value, kind: &str) -> String {

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_by_quality_then_by_position() {
+    fn formats_are_chosen_by_quality_then_position() {
         let table = Some(Form::Table(MetaVersion::V1));
         for (header, expected) in [
             ("application/xml,application/json;q=0.5", Some(Form::Object)),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_name_objects() {
+    fn resource_paths_are_parsed() {
         // Group, namespace, plural, name, subresource; `-` is absent.
         for (path, expected) in [
             ("/api/v1/namespaces/lab/services/web/status", ",lab,services,web,status"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_without_objects() {
+    fn paths_without_resources_are_recognized() {
         assert_eq!(parse_path("/api/v1/nodes/%zz"), Path::Unknown);
         assert_eq!(parse_path("/version/"), Path::Version);
         assert_eq!(parse_path("/healthz/"), Path::Unknown);

@@ -138,6 +138,6 @@ mod tests {
         let mut received = [0; PREFACE];
         stream.read_exact(&mut received).await.unwrap();
         let more = tokio::time::timeout(WRITE_TIMEOUT, stream.read_u8()).await;
-        assert!(more.is_err(), "it is closed: {more:?}");
+        assert!(more.is_err(), "the connection is still open: {more:?}");
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_budget_needs() {
+    fn a_disruption_budget_needs_enough_healthy_pods() {
         assert_eq!(fewest_healthy(&json!({"minAvailable": 2}), 3), 2);
         assert_eq!(fewest_healthy(&json!({"minAvailable": "50%"}), 3), 2);
         assert_eq!(fewest_healthy(&json!({"maxUnavailable": 1}), 3), 2);

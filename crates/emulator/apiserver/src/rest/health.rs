@@ -94,7 +94,7 @@ mod tests {
         let verbose = probe(api, "readyz", "verbose", Role::Anonymous).await;
         let all = "[+]ping ok\n[+]disk ok\n[+]tasks ok\nreadyz check passed\n";
         assert_eq!(verbose, (200, all.to_owned()));
-        // A task that panicked has ended as this one has.
+        // This task ends like one that panicked.
         server.tasks[0].abort();
         while !server.tasks[0].is_finished() {
             tokio::task::yield_now().await;

@@ -92,7 +92,7 @@ async fn reopened_store_has_its_objects_and_continues_versions() {
             other => break other.unwrap(),
         }
     };
-    assert_eq!(reopened.version(), version, "a deletion counts as well");
+    assert_eq!(reopened.version(), version, "a deletion increases the version");
     assert_eq!(reopened.life(), life);
     assert_eq!(texts(&reopened.list("things", None)), ["1"]);
     let next = reopened.write(vec![put("c", "1", Expect::Absent)]).await.unwrap();

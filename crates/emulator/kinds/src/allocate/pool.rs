@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serves_from_above_the_reserved_band_until_it_is_full() {
+    fn the_upper_band_is_used_before_the_lower_band() {
         let mut pool = Pool::new(1, 10, 4);
         let mut random = |below: u64| below / 2;
         let upper: BTreeSet<u64> = (0..6).filter_map(|_| pool.take_any(&mut random)).collect();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_ends() {
+    fn the_first_and_last_number_can_be_allocated() {
         let mut pool = Pool::new(1, u64::MAX, 0);
         assert_eq!(pool.take_any(&mut |below| below), Some(u64::MAX));
         assert_eq!(pool.take_any(&mut |_| u64::MAX), Some(1));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_neither_network_nor_broadcast_addresses() {
+    fn network_and_broadcast_addresses_are_not_allocated() {
         let mut small = range("10.0.0.0/29");
         let mut all: Vec<String> = Vec::new();
         while let Some(ip) = small.take_any(&mut |below| below / 3) {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_the_lower_band_alone() {
+    fn the_lower_band_is_used_last() {
         let ip = range("10.96.0.0/16").take_any(&mut |_| 0).unwrap();
         assert_eq!(ip.to_string(), "10.96.1.1");
         assert_eq!(PortRange::new(30000..=32767).take_any(&mut |_| 0), Some(30086));

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells() {
+    fn cells_are_printed_like_kubectl() {
         let object = json!({
             "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"a.b/c": "x"}},
             "spec": {"a": {"b": 1}, "list": [{"n": "one"}, {"n": "two"}], "null": null},

@@ -136,10 +136,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_kind_is_described() {
+    fn every_built_in_kind_has_a_description() {
         for resource in crate::builtin::registry().resources() {
             let shape = resource.schema.as_ref().and_then(|schema| schema.node().as_struct());
-            let name = crate::openapi::name::of_struct(&shape.expect("a struct").name);
+            let name = crate::openapi::name::of_struct(&shape.expect("the kind is a struct").name);
             assert!(of_schema(&name).is_some_and(|text| !text.is_empty()), "{name}");
         }
         assert!(of_field("io.k8s.api.core.v1.ServiceSpec", "trafficDistribution").is_some());

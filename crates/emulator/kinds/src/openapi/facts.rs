@@ -69,11 +69,11 @@ mod tests {
     use nearhop_object::builtin::schema;
 
     #[test]
-    fn every_fact_is_about_something_that_exists() {
+    fn every_fact_names_an_existing_field() {
         let facts = Facts::parse(TEXT).expect("facts/openapi.txt");
         let fields = facts.required.iter().chain(&facts.optional).chain(facts.enums.keys());
         for field in fields.chain(facts.refs.keys()) {
-            let (owner, name) = field.rsplit_once('.').expect("a field");
+            let (owner, name) = field.rsplit_once('.').expect("the fact names a field");
             let owner = schema(owner).unwrap_or_else(|| panic!("no struct {owner}"));
             assert!(owner.node().child(name).is_some(), "no field {field}");
         }

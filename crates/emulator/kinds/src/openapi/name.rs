@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_a_real_server_has_them() {
+    fn schema_names_match_a_real_server() {
         assert_eq!(of_struct("core.v1.Service"), "io.k8s.api.core.v1.Service");
         assert_eq!(
             of_struct("meta.v1.ObjectMeta"),

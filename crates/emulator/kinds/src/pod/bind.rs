@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn binds_once() {
+    fn a_pod_is_bound_once() {
         let mut pod = json!({"metadata": {"name": "bind"}, "status": {"phase": "Pending"}});
         let binding = json!({"target": {"kind": "Node", "name": "n1"}});
         assert_eq!(bind(&mut pod, &binding, NOW, &zone), Ok(()));
@@ -118,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_targets() {
+    fn only_nodes_are_valid_targets() {
         let binding = json!({"target": {"kind": "Pod"}});
         let Err(BindError::Invalid(errors)) = bind(&mut json!({}), &binding, NOW, &zone) else {
-            panic!("it is invalid");
+            panic!("the binding must be invalid");
         };
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let kind =

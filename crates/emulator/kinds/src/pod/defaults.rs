@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_tags() {
+    fn image_tags_are_parsed() {
         for (image, policy) in [
             ("x", "Always"),
             ("x:latest", "Always"),
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_without_a_source_is_an_empty_directory() {
+    fn a_volume_without_a_source_becomes_an_empty_dir() {
         let mut pod = json!({"spec": {"volumes": [{"name": "v"}]}});
         default(&mut pod);
         assert_eq!(pod["spec"]["volumes"], json!([{"name": "v", "emptyDir": {}}]));
     }
 
     #[test]
-    fn host_network_ports_are_the_nodes() {
+    fn host_network_ports_get_a_host_port() {
         let mut pod = json!({"spec": {"hostNetwork": true, "containers": [
             {"name": "c", "ports": [{"containerPort": 80}]}]}});
         default(&mut pod);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_counts_however_much_it_is() {
+    fn large_memory_values_are_accepted() {
         for memory in ["17Pi", "7Ei", "9223372036854775807"] {
             let full = json!({"cpu": "1", "memory": memory});
             let pod = |resources: Value| qos_class(&pod(&[resources]));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_classes_apart() {
+    fn each_qos_class_is_computed() {
         let full = json!({"cpu": "1", "memory": "1Gi"});
         let same = json!({"cpu": "1000m", "memory": "1024Mi"});
         let all = json!({"limits": full, "requests": same});

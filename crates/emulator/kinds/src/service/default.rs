@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survives_what_is_no_service() {
+    fn defaulting_ignores_invalid_objects() {
         for mut value in [json!(null), json!([]), json!({"spec": 1}), json!({"spec": {"ports": 1}})]
         {
             default(&mut value);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_given_by_a_load_balancer_is_a_vip() {
+    fn load_balancer_addresses_default_to_vip() {
         let mut service = json!({
             "spec": {"type": "LoadBalancer"},
             "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}, {"hostname": "a.b"}]}},

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_keys_follow_kep_536() {
+    fn topology_keys_are_validated_by_kep_536() {
         let with = |keys: Value| check(&json!({"spec": {"topologyKeys": keys}}), &Gates::default());
         assert!(
             with(json!(["kubernetes.io/hostname", "topology.kubernetes.io/zone", "*"])).is_empty()
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_together() {
+    fn conflicting_fields_are_rejected() {
         let service = json!({
             "metadata": {"annotations": {MODE: "Auto"}},
             "spec": {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_prefixed_values_are_let_through() {
+    fn domain_prefixed_values_are_accepted() {
         let with = |value: &str| {
             check(&json!({"spec": {"trafficDistribution": value}}), &Gates::default())
         };
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_knows_them() {
+    fn the_schema_contains_the_extra_fields() {
         let schema = schema();
         for field in EXTRA_FIELDS {
             let spec = schema.node().child("spec").unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_gates_drop_new_fields_and_keep_old_ones() {
+    fn disabled_feature_gates_drop_new_fields_and_keep_stored_ones() {
         let service =
             json!({"spec": {"topologyKeys": ["*"], "trafficDistribution": "PreferClose"}});
         let gates = Gates::default()

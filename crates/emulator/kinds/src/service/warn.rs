@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn warns_in_the_known_order() {
+    fn warnings_have_the_order_of_kubernetes() {
         let service = json!({
             "metadata": {"annotations": {"service.kubernetes.io/topology-aware-hints": "auto"}},
             "spec": {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn warns_about_addresses_in_the_status() {
+    fn non_canonical_status_addresses_cause_warnings() {
         let service = json!({"status": {"loadBalancer": {"ingress": [{"ip": "010.0.0.1"}]}}});
         assert_eq!(status_warnings(&service).len(), 1);
         assert!(status_warnings(&json!({})).is_empty());

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_differ_as_recorded() {
+    fn strategies_match_the_recordings() {
         use DeleteAnswers::{Object, Status};
         let registry = registry();
         for (group, plural, create, unconditional, answers) in [
@@ -498,7 +498,7 @@ mod tests {
             ("apps", "replicasets", false, true, Status),
             ("apiextensions.k8s.io", "customresourcedefinitions", false, false, Object),
         ] {
-            let found = registry.find(group, "v1", plural).expect("it is built in").strategy;
+            let found = registry.find(group, "v1", plural).expect("the kind is built in").strategy;
             let found = (found.create_on_update, found.unconditional_update, found.delete_answers);
             assert_eq!(found, (create, unconditional, answers), "{plural}");
         }

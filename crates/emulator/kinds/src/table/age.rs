@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_change_where_kubectl_changes_them() {
+    fn age_units_match_kubectl() {
         let cases = [
             (-2, "<invalid>"),
             (-1, "0s"),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn only_times_have_an_age() {
-        let now: Timestamp = "2026-11-15T20:30:00Z".parse().expect("a time");
+        let now: Timestamp = "2026-11-15T20:30:00Z".parse().expect("a valid time");
         assert_eq!(since("2026-11-15T20:29:20Z", now), "40s");
         assert_eq!(since("2026-11-15T20:29:20.123456Z", now), "39s");
         assert_eq!(since("yesterday", now), "<unknown>");

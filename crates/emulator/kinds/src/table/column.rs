@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_read() {
+    fn every_line_is_parsed() {
         let columns = parse(FACTS).expect("columns.txt");
         assert!(columns.len() > 50);
         for resource in crate::builtin::registry().resources() {
@@ -224,12 +224,12 @@ mod tests {
         let kinds: Vec<String> =
             crate::builtin::registry().resources().iter().map(|r| r.qualified_kind()).collect();
         for kind in columns.keys().filter(|kind| &***kind != "Scale.autoscaling") {
-            assert!(kinds.iter().any(|known| **known == **kind), "{kind} is no kind");
+            assert!(kinds.iter().any(|known| **known == **kind), "{kind} is not a built-in kind");
         }
     }
 
     #[test]
-    fn nothing_is_required_of_an_object() {
+    fn cells_of_an_empty_object_do_not_panic() {
         let now = Timestamp::UNIX_EPOCH;
         let odd = [
             json!(null),

@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_as_text() {
+    fn selectors_are_printed_as_text() {
         let expression = |key, operator, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
         let all = json!({"matchLabels": {"m": "1"}, "matchExpressions": [
             expression("z", "In", &["b", "a"]), expression("a", "NotIn", &["x"]),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_close_agrees() {
+    fn small_differences_agree() {
         assert_eq!(differs(&measured()), "");
         let cells = [("a", "a", 0.52), ("b", "b", 0.39), ("b", "a", 0.09)];
         let close = Measured { matrix: matrix(&cells), crossed: 0.09, worst: 1.65, ..measured() };
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_connection_where_none_should_go_differs() {
+    fn one_connection_to_an_unexpected_zone_differs() {
         let mut stray = measured();
         stray.matrix.entry("a".to_owned()).or_default().insert("b".to_owned(), 1.0 / 4000.0);
         assert!(differs(&stray).contains("a to b: 0.0% instead of 0.0%"), "{}", differs(&stray));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_may_differ_more() {
+    fn few_connections_have_a_larger_tolerance() {
         let few = Measured { answered: 60, crossed: 0.2, worst: 2.2, ..measured() };
         assert_eq!(differs(&few), "");
     }

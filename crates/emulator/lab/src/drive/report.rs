@@ -146,10 +146,10 @@ mod tests {
     #[test]
     fn percentiles_are_measured_values() {
         assert_eq!(percentiles(Vec::new()), None);
-        let latency = percentiles((1..=200).rev().collect()).expect("there are some");
+        let latency = percentiles((1..=200).rev().collect()).expect("the list has latencies");
         assert_eq!((latency.p50_us, latency.p90_us), (100, 180));
         assert_eq!((latency.p99_us, latency.max_us), (198, 200));
-        let one = percentiles(vec![7]).expect("there is one");
+        let one = percentiles(vec![7]).expect("the list has a latency");
         assert_eq!((one.p50_us, one.max_us), (7, 7));
     }
 }

@@ -159,7 +159,7 @@ fn duplicate_and_failed_pods_are_deleted() {
     assert_eq!(
         (changes(&plan), plan.requeue_after),
         (vec![], Some(Duration::from_secs(3))),
-        "not at once"
+        "the replacement waits"
     );
 }
 

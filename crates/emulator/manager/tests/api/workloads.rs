@@ -50,7 +50,7 @@ async fn scaling_creates_and_deletes_the_difference() {
             assert!(before.iter().all(|name| now.contains(name)), "old Pods stay");
         }
     }
-    assert_eq!(list(&cluster.replica_sets()).await.len(), 1, "scaling is no rollout");
+    assert_eq!(list(&cluster.replica_sets()).await.len(), 1, "scaling creates no ReplicaSet");
 }
 
 fn names(pods: &[Pod]) -> Vec<String> {
@@ -148,7 +148,7 @@ async fn recreate_never_runs_two_versions() {
     wait_for("the new version", || async {
         let pods = list(&cluster.pods()).await;
         let of = |version: &str| pods.iter().filter(|pod| image(pod) == version).count();
-        assert!(of("v1") == 0 || of("v2") == 0, "both at once: {:?}", names(&pods));
+        assert!(of("v1") == 0 || of("v2") == 0, "both versions run: {:?}", names(&pods));
         check(of("v2") == 3, names(&pods))
     })
     .await;
@@ -164,7 +164,7 @@ async fn a_restarted_manager_completes_the_rollout() {
     for round in 2..8_u64 {
         let patch = json!({ "spec": { "template": template("web", &format!("v{round}")) } });
         cluster.patch(&cluster.deployments(), "web", patch).await;
-        // At a different point of the rollout in each round.
+        // The manager restarts at a different point of the rollout in each round.
         tokio::time::sleep(std::time::Duration::from_millis(round * 7)).await;
         cluster.kill_manager();
         cluster.start_manager().await;
@@ -240,7 +240,7 @@ async fn pods_are_adopted_and_released_by_their_labels() {
         .await;
     };
     ready(2).await;
-    assert_eq!(cluster.active_pods().await.len(), 2, "the stray is one of them");
+    assert_eq!(cluster.active_pods().await.len(), 2, "the adopted Pod is one of them");
     let patch = json!({ "metadata": { "labels": { "app": "debug" } } });
     cluster.patch(&cluster.pods(), "stray", patch).await;
     wait_for("a successor", || async {

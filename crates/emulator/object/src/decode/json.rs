@@ -140,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn reads_values_and_names_duplicate_keys() {
+    fn values_are_parsed_and_duplicate_keys_reported() {
         let text = br#"{"a":1,"spec":{"type":"A","ports":[{"port":1},{"port":1,"port":2}],"type":"B"},"big":18446744073709551615,"f":1.5}"#;
         let parsed = parse_json(text).expect("valid");
         assert_eq!(parsed.duplicates, ["spec.ports[1].port", "spec.type"]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_words_of_go() {
+    fn errors_match_go() {
         for (text, message) in [
             ("{not json", "invalid character 'n' looking for beginning of object key string"),
             ("", "unexpected end of JSON input"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_what_is_said_about_duplicates() {
+    fn the_number_of_duplicate_key_reports_is_limited() {
         let text = format!("{{{:?}:{{{}\"a\":1}}}}", "x".repeat(5000), "\"a\":1,".repeat(5000));
         let parsed = parse_json(text.as_bytes()).expect("valid");
         assert_eq!(parsed.duplicates.len(), MOST_NAMED);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_the_depth() {
+    fn the_depth_is_limited() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(parse_json(deep.as_bytes()).is_err());
     }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_form_is_that_of_kubernetes() {
+    fn canonical_form_matches_kubernetes() {
         let cases = "0=0 0Gi=0 1000m=1 0.5=500m 1024Ki=1Mi 1Mi=1Mi 8Gi=8Gi 1536Mi=1536Mi 2048Mi=2Gi \
             1.5Gi=1536Mi 0.5Gi=512Mi 0.5Ki=512 1.1Ki=1126400m 100=100 1000=1k 1500=1500 \
             110000=110k 100m=100m 1500m=1500m 2500m=2500m 1.5=1500m 1e3=1e3 1000e3=1e6 \

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complains_in_the_order_of_the_text() {
+    fn errors_have_the_order_of_the_text() {
         let body = br#"{"metadata":{"name":"x"},"spec":{"bogus":{"a":1,"a":2},"type":"A","type":"B","ports":[{"port":80,"nope":true}]}}"#;
         let unknown = ["spec.bogus".to_owned(), "spec.ports[0].nope".to_owned()];
         let duplicates = ["spec.bogus.a".to_owned(), "spec.type".to_owned()];

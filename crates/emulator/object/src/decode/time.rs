@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn micro_times_want_six_digits() {
+    fn micro_times_have_six_digits() {
         for (text, expected) in [
             ("2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z"),
             ("2026-01-01T00:00:00.123456+01:00", "2025-12-31T23:00:00.123456Z"),

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_fields_and_refuses_the_rest() {
+    fn fields_are_parsed_and_invalid_bytes_rejected() {
         let fields: Result<Vec<_>, _> =
             Fields::new(&[0x08, 0x96, 0x01, 0x12, 0x01, b'x', 0x1d, 1, 0, 0, 0]).collect();
         assert_eq!(

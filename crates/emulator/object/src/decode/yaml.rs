@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_yaml_as_the_reference_does() {
+    fn yaml_is_parsed_like_kubernetes() {
         for (text, expected) in [
             ("a: 1\nb: [x, 2.5, null, ~]\n", json!({"a":1,"b":["x",2.5,null,null]})),
             ("name: y\nother: on\n", json!({"name":true,"other":true})),
@@ -109,16 +109,16 @@ mod tests {
     }
 
     #[test]
-    fn names_duplicate_keys() {
+    fn duplicate_keys_are_reported() {
         let parsed =
             parse_yaml(b"spec:\n  type: A\n  ports:\n  - port: 1\n    port: 2\n  type: B\n");
-        let parsed = parsed.expect("last wins");
+        let parsed = parsed.expect("the last duplicate is used");
         assert_eq!(parsed.duplicates, ["spec.ports[0].port", "spec.type"]);
         assert_eq!(parsed.value, json!({"spec":{"type":"B","ports":[{"port":2}]}}));
     }
 
     #[test]
-    fn bounds_what_a_text_may_grow_to() {
+    fn the_expanded_size_is_limited() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
         for level in 1..10 {
             let below = format!("*a{}, ", level - 1).repeat(9);

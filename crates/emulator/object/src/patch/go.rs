@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_look_as_in_go() {
+    fn values_are_printed_like_go() {
         for (value, text) in [
             (json!({"port": 99, "name": "z"}), "map[name:z port:99]"),
             (json!([{"a": null}, [true, 1.5]]), "[map[a:<nil>] [true 1.5]]"),

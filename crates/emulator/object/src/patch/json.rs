@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_operation_does() {
+    fn each_operation_is_applied() {
         let doc = || json!({"a": {"b": 1}, "l": [1, 2, 3], "x/y": 1, "n": null});
         let with = |pointer: &str, value: Value| {
             let mut doc = doc();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_operations() {
+    fn a_patch_must_be_a_list_of_operations() {
         for (patch, why) in [
             (json!({"op": "remove"}), "object into Go value of type []handlers.jsonPatchOp"),
             (json!(["x"]), "string into Go value of type handlers.jsonPatchOp"),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_operations() {
+    fn too_many_operations_are_rejected() {
         let patch = Value::Array(vec![json!({"op": "test", "path": "/a"}); 10_001]);
         assert_eq!(
             json_patch(&json!({}), &patch),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_and_depth_are_bounded() {
+    fn copies_and_depth_are_limited() {
         let grow = |times| {
             let copy = json!({"op": "copy", "from": "/a", "path": "/a/-"});
             patched(json!({"a": ["0123456789"]}), Value::Array(vec![copy; times]))
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn shifting_a_long_list_over_and_over_is_refused_in_time() {
+    fn repeated_shifts_of_a_long_list_are_rejected_quickly() {
         let doc = json!({"l": vec![0; 1_000_000]});
         let first = json!({"op": "add", "path": "/l/0", "value": 1});
         assert!(patched(doc, Value::Array(vec![first; 10_000])).is_none());

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn the_examples_of_rfc_7386_are_applied() {
         for (doc, patch, expected) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

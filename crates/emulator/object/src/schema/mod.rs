@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_fields_in_one_struct() {
+    fn fields_can_be_added_to_one_struct() {
         let types = Types::parse("struct a.B\n  x 1 string\n  z 2 int32\nstruct a.C\n").unwrap();
         let more = types.with_fields("a.B", "y 3 []a.C omitempty\n\nx 4 bool\n").unwrap();
         let fields = &more.get(more.find("a.B").unwrap()).fields;

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_its_fields() {
+    fn fields_are_listed() {
         let selector = FieldSelector::parse("b=1,a!=2").unwrap();
         assert_eq!(selector.fields().collect::<Vec<_>>(), ["a", "b"]);
     }

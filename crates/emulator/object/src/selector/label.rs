@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn several_problems_are_in_brackets() {
+    fn several_errors_are_printed_in_brackets() {
         let selector = json!({"matchLabels": {"-": "-"}});
         let error = LabelSelector::from_json(&selector).unwrap_err().to_string();
         assert!(error.starts_with("[key: Invalid value: \"-\": name part must"), "{error}");

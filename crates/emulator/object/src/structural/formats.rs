@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats() {
+    fn formats_are_validated() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("ipv4", &["10.0.0.1"], &["fd00::1", "x"]),
             ("ipv6", &["fd00::1"], &["10.0.0.1"]),

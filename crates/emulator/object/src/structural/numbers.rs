@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_like_go() {
+    fn numbers_are_printed_like_go() {
         for (float, text) in
             [(1.5, "1.5"), (1e21, "1e+21"), (1e-7, "1e-07"), (100.0, "100"), (0.0001, "0.0001")]
         {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_multiples() {
+    fn multiples_are_recognized() {
         let multiple = |a, b| Num::Float(a).is_multiple_of(Num::Float(b));
         assert!(multiple(0.3, 0.1) && multiple(4.5, 1.5) && !multiple(0.35, 0.1));
         assert!(

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches_as_go_does() {
+    fn patterns_match_like_go() {
         assert_eq!(matches("^[a-z]+$", "abc"), Some(true));
         assert_eq!(matches("^[a-z]+$", "ABC"), Some(false));
         assert_eq!(matches("b", "abc"), Some(true));

@@ -19,8 +19,8 @@ pub(crate) fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
             reader.problem(
                 "metadata.ownerReferences",
                 format!("no Pod {} is its owner", quote(&name)),
-                "let only nearhop controller write PodLocators; this one speaks for no address \
-                 until then",
+                "let only nearhop controller write PodLocators; this one locates no address until \
+                 then",
             );
         }
         Locator {

@@ -74,7 +74,7 @@ impl Reader {
 
     fn wrong_kind<'de, T: Shape<'de>>(&mut self, found: &str, at: Arguments<'_>) {
         let cause = format!("is {found}, not {}", T::WANTED);
-        self.problem(at, cause, format!("give {}; it counts as not there until then", T::WANTED));
+        self.problem(at, cause, format!("give {}; it counts as unset until then", T::WANTED));
     }
 
     /// The value of a field. A value of the wrong type is recorded as a problem and left out.
@@ -188,7 +188,7 @@ impl Reader {
         let text = self.take(field, at).filter(|text| !text.is_empty())?;
         let value = read(&text);
         if value.is_none() {
-            let cure = format!("give {wanted}; it counts as not there until then");
+            let cure = format!("give {wanted}; it counts as unset until then");
             self.problem(at, format!("{} is not {wanted}", quote(&text)), cure);
         }
         value
@@ -206,7 +206,7 @@ impl Reader {
     pub(super) fn port(&mut self, number: i64, at: Arguments<'_>) -> Option<u16> {
         let port = u16::try_from(number).ok();
         if port.is_none() {
-            let cure = "give a port from 1 to 65535; it counts as not there until then";
+            let cure = "give a port from 1 to 65535; it counts as unset until then";
             self.problem(at, format!("{number} is not a port"), cure);
         }
         port

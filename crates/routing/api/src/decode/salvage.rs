@@ -71,7 +71,7 @@ impl Salvaged {
             return Changed { change, meta, problems: Vec::new() };
         }
         let cause = format!("not readable: {error}");
-        let cure = "write it anew; what was known of it stays until then";
+        let cure = "write it again; the last valid version is used until then";
         let problems = vec![Problem::new(subject, "(whole object)", cause, cure)];
         Changed { change: None, meta, problems }
     }

@@ -1,4 +1,4 @@
-//! The cluster that questions are about, and the server's settings.
+//! The cluster for DNS questions, and the settings of the server.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use nearhop_core::{Change, Name, PodKey, ServiceKey};
 use crate::objects::{address, cluster_ips, conditions, service_ports, service_type, slice_ports};
 use crate::read::{CaseError, Field};
 
-/// The settings of a file, with those of a row laid over them.
+/// The settings of a file, overridden by those of a row.
 pub(super) struct Settings<'a> {
     file: Field<'a>,
     row: Field<'a>,
@@ -32,7 +32,7 @@ impl<'a> Settings<'a> {
         Ok(self.get(key)?.condition()?.unwrap_or(other))
     }
 
-    /// As the answer code takes them.
+    /// The settings as a configuration of the answer code.
     pub(super) fn answers(&self, fixture: &Field<'_>) -> Result<answer::Config, CaseError> {
         let zone = |field: &Field<'_>| {
             Zone::parse(field.text()?).map_err(|error| field.error(error.to_string()))
@@ -64,7 +64,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// The namespaces that are shown: those named, or those with the labels.
+    /// The visible namespaces: the named ones, or those with the labels.
     fn namespaces(&self, fixture: &Field<'_>) -> Result<Option<BTreeSet<Name>>, CaseError> {
         let named = self.get("namespaces")?.names()?;
         if !named.is_empty() {
@@ -150,7 +150,7 @@ fn endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
     })
 }
 
-/// The PodLocator of a Pod; one that is done has given its address back.
+/// The PodLocator of a Pod; a Pod in a terminal or unknown phase has no address.
 fn locator(row: &Field<'_>) -> Result<Locator, CaseError> {
     let mut ips = row.get("pod_ips")?.list()?;
     if ips.is_empty() {

@@ -1,5 +1,5 @@
-//! Questions to the cluster's DNS, for all that answer or send them: what a row asks, of which
-//! cluster, by which settings.
+//! DNS questions of case files: the question of a row, the cluster, and the settings. `conform`
+//! answers them; tests of the DNS server send them.
 
 mod fixture;
 
@@ -21,13 +21,13 @@ pub struct Row {
     pub config: Config,
     /// Serial of the zones.
     pub serial: u32,
-    /// Whether the server knows everything.
+    /// Whether the initial lists of the server are complete.
     pub synced: Synced,
     /// The question.
     pub question: Question,
     /// The type as text.
     pub record_type: String,
-    /// What nearhop is to answer.
+    /// The answer that nearhop must give.
     pub expect: Value,
 }
 
@@ -58,7 +58,7 @@ impl Row {
     }
 }
 
-/// Whether the resolver's replies are cut in this row.
+/// Whether the resolver's replies are truncated in this row.
 pub(crate) fn upstream_is_cut(file: &Field<'_>, row: &Field<'_>) -> Result<bool, CaseError> {
     let config = file.get("fixture")?.get("config")?;
     fixture::Settings::read(&config, &row.get("config")?).flag_or("upstream_tc", false)

@@ -1,4 +1,4 @@
-//! The node of a case: what the file says of all its cases, unless the case says otherwise.
+//! The node of a case: the settings of the file, overridden by those of the case.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::objects::{address, cidr, family_or_ipv4};
 use crate::read::{CaseError, Field};
 
-/// The words for it in a file's environment.
+/// The text for detection by source address in the environment of a file.
 const BY_POD_CIDR: &str = "source address inside pod_cidr";
 
 pub(super) struct Environment<'a> {
@@ -33,7 +33,7 @@ impl<'a> Environment<'a> {
         if own.is_null() { self.shared.get(key) } else { Ok(own) }
     }
 
-    /// What the rules of the case's family depend on.
+    /// The configuration of the rules for the family of the case.
     pub(super) fn config(&self) -> Result<Config, CaseError> {
         let masquerade = match self.get("masquerade_all")?.flag()? {
             true => Masquerade::All,
@@ -84,7 +84,8 @@ impl<'a> Environment<'a> {
         read.map(Some).ok_or_else(|| field.error("is not a packet mark of 32 bits"))
     }
 
-    /// True or the words of the file's environment: by the source. An object: by interface.
+    /// How to detect local traffic: `true` or the text means by source address, an object means by
+    /// interface.
     fn local(&self) -> Result<Option<LocalTraffic>, CaseError> {
         let field = self.get("local_detector")?;
         match field.value() {
@@ -107,7 +108,7 @@ impl<'a> Environment<'a> {
         Ok(ranges.first().copied().map(LocalTraffic::Source))
     }
 
-    /// Those of the family.
+    /// The node port addresses of the family.
     fn nodeport_addresses(&self) -> Result<NodePortAddresses, CaseError> {
         let field = self.get("nodeport_addresses")?;
         let primary = |item: &Field<'_>| item.value().as_str() == Some("primary");

@@ -1,4 +1,4 @@
-//! What is to become of a packet, and whether it did.
+//! The expected end of a packet, and its comparison with the actual end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -33,20 +33,20 @@ pub enum End {
 /// Where connections of one flow ended, with their shares.
 pub type Seen = BTreeMap<End, f64>;
 
-/// What is to become of a packet.
+/// The expected end of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     /// Where it ends.
     pub out: Out,
-    /// Who sees the node's address instead of the client's, if that is said.
+    /// The endpoints that see the node's address instead of the client's, if the case has them.
     pub masquerade: Option<Masquerade>,
-    /// Whether a second connection ends where the first did.
+    /// Whether a second connection ends at the same endpoint as the first.
     pub stays: bool,
-    /// How the connections are shared, if that is said.
+    /// The share of each endpoint, if the case has shares.
     pub shares: BTreeMap<SocketAddr, f64>,
 }
 
-/// Who sees the node's address instead of the client's.
+/// The endpoints that see the node's address instead of the client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Masquerade {
     /// All endpoints.
@@ -60,13 +60,13 @@ pub enum Masquerade {
 /// Where a packet ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// At one of these endpoints, and each of them has its turn.
+    /// At one of these endpoints; each of them gets connections.
     To(BTreeSet<SocketAddr>),
     /// `REJECT`.
     Reject,
     /// `DROP`.
     Drop,
-    /// `NONE`: where it wanted to go.
+    /// `NONE`: at its original destination.
     Untouched,
 }
 
@@ -93,7 +93,7 @@ impl End {
 }
 
 impl Expected {
-    /// Reads what a flow says, and `nearhop` laid over it.
+    /// Reads the expectation of a flow; `nearhop` overrides it.
     pub(super) fn read(flow: &Field<'_>, case: &Field<'_>) -> Result<Self, CaseError> {
         let value = laid_over_row(flow, case)?;
         let flow = flow.with(&value);
@@ -133,8 +133,8 @@ fn read_out(field: &Field<'_>) -> Result<Out, CaseError> {
 }
 
 impl Flow {
-    /// What is wrong with where its connections ended, as paths in the flow. Shares may differ by
-    /// `tolerance`.
+    /// The differences between the expected and the actual ends, as paths in the flow. Shares may
+    /// differ by `tolerance`.
     pub fn compare(&self, seen: &Seen, tolerance: f64) -> Vec<(String, What)> {
         let mut found = Vec::new();
         let words: BTreeSet<String> = seen.keys().map(|end| end.word()).collect();
@@ -150,8 +150,8 @@ impl Flow {
         found
     }
 
-    /// An endpoint that reaches itself is masqueraded, whatever holds for others; where it is one
-    /// of several, the one word of a flow can be meant for either.
+    /// An endpoint that connects to itself is always masqueraded. If the flow has several endpoints,
+    /// its single value for masquerading may apply to this endpoint or to the others.
     fn compare_masquerade(&self, seen: &Seen, found: &mut Vec<(String, What)>) {
         let Some(expected) = &self.expected.masquerade else { return };
         let (masked, open) = sides(seen);
@@ -194,7 +194,7 @@ impl Flow {
         }
     }
 
-    /// What is wrong with where a second connection ended after the first had ended at `first`.
+    /// The differences of the end of a second connection, if the first one ended at `first`.
     pub fn compare_stay(&self, first: End, second: &Seen) -> Vec<(String, What)> {
         let ends: BTreeSet<End> = second.keys().copied().collect();
         if ends == BTreeSet::from([first]) {
@@ -226,7 +226,7 @@ fn sides(seen: &Seen) -> (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) {
 }
 
 impl FlowCase {
-    /// Whether an address is the node's own.
+    /// Whether an address belongs to the node.
     pub fn is_node(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.node_addresses.contains(&address)
     }

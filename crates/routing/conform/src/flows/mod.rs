@@ -1,8 +1,7 @@
-//! Cases of `proxy_packet_flows`: a node with its Services, and what becomes of packets there.
+//! Cases of `proxy_packet_flows`: a node with its Services, and the expected ends of packets.
 //!
-//! Read once for all senders of packets: `conform` sends virtual ones, the proxy's
-//! tests real ones too. What a case expects is compared in one place for both.
-//! Deliberately absent: a socket, and any rule of its own; rules are `netfilter`'s.
+//! `conform` sends virtual packets; the tests of the proxy also send real packets. Both use this
+//! reader and this comparison. Deliberately absent: sockets, and rules; `netfilter` has the rules.
 
 mod environment;
 mod expect;
@@ -24,27 +23,27 @@ pub use expect::{End, Expected, Masquerade, Out, Seen};
 pub(crate) use services::Rows;
 pub use walked::{RulesError, Walked};
 
-/// Where a virtual packet comes from, if nothing else is said.
+/// The source port of a virtual packet.
 const SOURCE_PORT: u16 = 40_000;
 
-/// One case: a node, its rules' configuration, its decisions, and packets.
+/// One case: a node, the configuration of its rules, its routes, and packets.
 #[derive(Clone, Debug)]
 pub struct FlowCase {
     /// Its id.
     pub id: String,
-    /// What the rules depend on beside the Services.
+    /// The configuration of the rules.
     pub config: Config,
-    /// What the node decided.
+    /// The routes of the node.
     pub routes: RouteTable,
     /// The node's own addresses.
     pub node_addresses: Vec<IpAddr>,
-    /// Every endpoint in the case, whether it may be used or not.
+    /// Every endpoint in the case, usable or not.
     pub endpoints: BTreeSet<(SocketAddr, Protocol)>,
     /// The packets.
     pub flows: Vec<Flow>,
 }
 
-/// The first packet of a connection, and what is to become of it.
+/// The first packet of a connection, and its expected end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Its id.
@@ -66,7 +65,7 @@ pub fn read_cases(bytes: &[u8]) -> Result<Vec<FlowCase>, CaseError> {
     })
 }
 
-/// Reads a case without its flows, so that one that cannot be read harms only itself.
+/// Reads a case without its flows, so that an invalid flow does not affect the others.
 pub(crate) fn read_scene(row: &Field<'_>, file: &Field<'_>) -> Result<FlowCase, CaseError> {
     let environment = Environment::of(row, file)?;
     let config = environment.config()?;

@@ -1,4 +1,4 @@
-//! The rows of a case's `services`: a row is a port; rows of one name are one Service.
+//! The rows of a case's `services`: each row is a port; rows with the same name are one Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +34,7 @@ impl Rows {
         Ok(read)
     }
 
-    /// What the node decides.
+    /// The routes of the node.
     pub(crate) fn routes(&self, place: Place) -> RouteTable {
         let mut world = World::new(Settings::default());
         let services = self.services.values().cloned().map(Change::put);
@@ -77,7 +77,7 @@ impl Rows {
         Ok(())
     }
 
-    /// One slice for each family and number of the port: endpoints name their own.
+    /// One slice for each family and port number, because each endpoint has its own port number.
     fn add_slices(
         &mut self,
         row: &Field<'_>,
@@ -133,7 +133,7 @@ fn merge(known: &mut Vec<IpAddr>, more: Vec<IpAddr>) {
     }
 }
 
-/// An address, or `{"ip", "ip_mode"}`. One of mode `Proxy` is not for us to answer.
+/// An address, or `{"ip", "ip_mode"}`. The proxy does not serve addresses with mode `Proxy`.
 fn load_balancer_ip(item: &Field<'_>) -> Result<Option<IpAddr>, CaseError> {
     if !item.value().is_object() {
         return address(item).map(Some);
@@ -155,7 +155,7 @@ fn add_access(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
     }
     let ranges = row.get("source_ranges")?.list()?;
     if !ranges.is_empty() {
-        // As in the API: blanks are allowed, and an unreadable range admits no client.
+        // As in the API, spaces are allowed, and an invalid range admits no client.
         let read = |item: &Field<'_>| Ok(Cidr::parse_sloppy(item.text()?.trim()));
         let read = ranges.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         service.source_ranges = SourceRanges::Only(read.into_iter().flatten().collect());
@@ -191,7 +191,7 @@ fn affinity(field: &Field<'_>) -> Result<Option<Duration>, CaseError> {
     }
 }
 
-/// The type as given, else the least that has what the rows so far ask for.
+/// The given type, or the simplest type with the features of the rows so far.
 fn kind(row: &Field<'_>, service: &Service, node_port: u16) -> Result<ServiceType, CaseError> {
     for key in ["type", "service_type"] {
         let given = row.get(key)?;

@@ -1,4 +1,4 @@
-//! Virtual packets through the rules of a case: every end that chance can bring.
+//! Virtual packets through the rules of a case, with every possible random choice.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use nearhop_simulator::walk::{
 
 use super::{End, FlowCase, Seen};
 
-/// Rules that could not be made, or not be walked.
+/// The rules could not be created, or a packet could not pass them.
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     /// nftables would refuse them.
@@ -40,7 +40,7 @@ impl Walked {
         Ok(Self::over(fake, case))
     }
 
-    /// Rules that are there already.
+    /// Uses existing rules.
     pub fn over(fake: Fake, case: &FlowCase) -> Self {
         Self { fake, host: Host { node_addresses: case.node_addresses.clone() } }
     }
@@ -51,7 +51,7 @@ impl Walked {
         Ok(outcomes.into_iter().map(|(outcome, share)| (end(outcome, packet), share)).collect())
     }
 
-    /// Where one packet ends, by these dice. It leaves nothing behind.
+    /// Where one packet ends with these random numbers. Does not store affinity records.
     pub fn look(
         &self,
         packet: &Packet,
@@ -61,7 +61,7 @@ impl Walked {
         Ok(end(walked.outcome, packet))
     }
 
-    /// Where one packet ends, by these dice. What it leaves behind stays.
+    /// Where one packet ends with these random numbers. Stores its affinity records.
     pub fn send(
         &mut self,
         packet: &Packet,

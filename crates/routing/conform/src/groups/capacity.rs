@@ -1,4 +1,4 @@
-//! Zones and their CPU, and which Services a change of it concerns.
+//! The CPU of zones, and the Services that a change of it affects.
 
 use nearhop_core::Name;
 use nearhop_core::hint::auto::{AutoState, crosses_threshold};
@@ -16,7 +16,7 @@ fn measure(nodes: &Field<'_>) -> Result<Capacity, CaseError> {
     Ok(measure_capacity(&objects::nodes(nodes)?))
 }
 
-/// `topology_set_nodes`: the zones' shares, as far as they may be used.
+/// `topology_set_nodes`: the shares of the zones, if they can be used.
 pub(super) fn set_nodes(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let capacity = measure(&case.row.get("nodes")?)?;
     let shares = capacity.shares(MaxUnzonedShare::default()).ok();
@@ -36,7 +36,7 @@ pub(super) fn set_nodes(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), Ca
     })
 }
 
-/// `topology_overloaded_services`: the Services whose hints the nodes no longer bear.
+/// `topology_overloaded_services`: the Services whose hints overload a zone.
 pub(super) fn overloaded(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let capacity = measure(&case.row.get("nodes")?)?;
     let mut queued = 0;

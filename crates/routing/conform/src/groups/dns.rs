@@ -1,4 +1,4 @@
-//! `dns_*`: questions to the cluster's DNS, answered by core's own answer code.
+//! `dns_*`: DNS questions, answered by the answer code of core.
 
 use nearhop_core::answer::{
     Answer, Asking, Config, Index, Outcome, Question, Spelling, Upstream, answer,
@@ -24,7 +24,7 @@ struct Shown {
     truncated: bool,
 }
 
-/// Asks one question of the file's cluster.
+/// Answers one question with the cluster of the file.
 pub(super) fn ask(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let row = Row::read(&case.file, &case.row)?;
     let index = Index::build(&row.world);
@@ -52,7 +52,7 @@ pub(super) fn ask(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErro
     compare(case, check, &shown)
 }
 
-/// What the recursive side said about an alias's target.
+/// The reply of the recursive resolver for the target of an alias.
 enum Replied {
     With { answer: Vec<String>, truncated: bool },
     Nothing,
@@ -110,7 +110,7 @@ fn show(
     }
 }
 
-/// Sections are sets; one that a row leaves out is empty.
+/// Sections are sets; a section that a row does not have is empty.
 fn compare(case: &Case<'_>, check: &mut Check<'_>, shown: &Shown) -> Result<(), CaseError> {
     let sections = [
         ("answer", &shown.answer),

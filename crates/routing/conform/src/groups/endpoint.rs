@@ -1,4 +1,4 @@
-//! Endpoints: from a Pod to what is published for it.
+//! Endpoints: from a Pod to its endpoint in a slice.
 
 use nearhop_core::Name;
 use nearhop_core::labels::well_known;

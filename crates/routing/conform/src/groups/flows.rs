@@ -1,14 +1,14 @@
-//! What becomes of packets: the rules that the proxy would write, walked by virtual packets.
+//! Packet flows: virtual packets pass the rules that the proxy would write.
 
 use super::{Case, Part};
 use crate::flows::{Flow, Walked, read_scene};
 use crate::read::{CaseError, Field};
 use crate::report::What;
 
-/// Slots are whole: an endpoint's share is off by less than this.
+/// The tolerance for a share, because slots are whole numbers.
 const TOLERANCE: f64 = 0.02;
 
-/// `proxy_packet_flows`: each flow is a result of its own.
+/// `proxy_packet_flows`: each flow has its own result.
 pub(super) fn walk(case: &Case<'_>) -> Result<Vec<Part>, CaseError> {
     let scene = read_scene(&case.row, &case.file)?;
     let rules = Walked::new(&scene).map_err(|error| case.row.error(error.to_string()))?;

@@ -17,17 +17,17 @@ use crate::diff::Rule;
 use crate::objects::{family_or_ipv4, hinted_endpoint, hinted_value, usual_service};
 use crate::read::{CaseError, Field};
 
-/// What hinting a row's slices gave.
+/// The result of adding hints to the slices of a row.
 struct Outcome {
     lists: SliceLists,
     auto: AutoState,
     events: Vec<HintEvent>,
-    /// The slices handed in as unchanged, as they are afterwards.
+    /// The slices that were unchanged before, with their hints.
     input: Vec<Arc<Slice>>,
 }
 
 impl Outcome {
-    /// The keys that both groups know.
+    /// The keys of both groups.
     fn value(&self, key: &str) -> Option<(Rule, Value)> {
         let value = match key {
             "create" => self.lists.create.iter().map(slice_value).collect(),
@@ -51,7 +51,7 @@ fn event_value(event: &HintEvent) -> Value {
     json!({"type": event.kind.as_str(), "reason": event.reason, "message": event.message})
 }
 
-/// Hints a row's slices as the Service asks.
+/// Adds hints to the slices of a row as the Service requests.
 fn hint(
     case: &Case<'_>,
     service: &Service,
@@ -80,7 +80,7 @@ fn hint(
         trigger_time: None,
     };
     let hinted = hint_slices(&mut lists, &plan, family, &mut state);
-    // A state of its own, so what it remembers is this family's.
+    // Each family has its own state.
     let auto = state.iter().next().map(|state| state.auto.clone()).unwrap_or_default();
     Ok(Outcome { lists, auto, events: hinted.events, input })
 }
@@ -122,7 +122,7 @@ pub(super) fn auto(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErr
     })
 }
 
-/// The capacity that gives these shares. No ratios: nothing known.
+/// The capacity with these shares; without ratios, an empty capacity.
 fn shares(ratios: &Field<'_>) -> Result<Capacity, CaseError> {
     /// Ratios are compared to the ninth digit.
     const WHOLE: f64 = 1e9;
@@ -133,7 +133,7 @@ fn shares(ratios: &Field<'_>) -> Result<Capacity, CaseError> {
         capacity.zones.insert(Name::from(zone), (number * WHOLE).round() as u64);
     }
     if capacity.zones.is_empty() && !ratios.is_null() {
-        // Upstream before it has seen a node; it then says the same as for a single zone.
+        // Upstream reports the same before it has seen a node as for a single zone.
         capacity.zones.insert(Name::from("none"), 1);
     }
     Ok(capacity)

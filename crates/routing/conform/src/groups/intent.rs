@@ -1,4 +1,4 @@
-//! What a Service's annotations ask for.
+//! The intent that the annotations of a Service request.
 
 use nearhop_core::Gates;
 use nearhop_core::intent::{Intent, IntentContext, IntentDecision, decide_intent};
@@ -11,12 +11,12 @@ use crate::diff::Rule;
 use crate::objects::{topology_spec, usual_service};
 use crate::read::CaseError;
 
-/// What a Service asks for, where neither its namespace nor the cluster has a default.
+/// The intent of a Service without defaults of its namespace and the cluster.
 pub(super) fn decide(service: &Service, gates: &Gates) -> IntentDecision {
     decide_intent(service, IntentContext { gates, namespace: None, cluster_default: None })
 }
 
-/// `hints_enabled`: whether the annotations ask for Auto.
+/// `hints_enabled`: whether the annotations request Auto.
 pub(super) fn hints_enabled(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let service =
         Service { topology: topology_spec(&case.row.get("annotations")?)?, ..usual_service() };

@@ -1,4 +1,4 @@
-//! How many Service ports find no endpoint on this node.
+//! The number of Service ports without an endpoint on this node.
 
 use nearhop_core::Family;
 use nearhop_core::model::Node;
@@ -15,7 +15,7 @@ use crate::read::{CaseError, Field};
 /// The node of the cases.
 const NODE: &str = "test-node";
 
-/// `proxy_no_local_endpoints_metric`: a row is a Service, with the keys of a packet case's.
+/// `proxy_no_local_endpoints_metric`: a row is a Service, with the keys of a Service in a packet case.
 pub(super) fn count(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut row = case.row.value().clone();
     let family = family_or_ipv4(case.row.get("family")?)?;

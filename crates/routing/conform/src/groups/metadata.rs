@@ -1,4 +1,4 @@
-//! What surrounds the endpoints of a slice: labels, ownership, address families.
+//! The metadata of a slice: labels, owners, address families.
 
 use nearhop_core::Family;
 use nearhop_core::model::{AddressType, Service};
@@ -34,7 +34,7 @@ pub(super) fn address_types(case: &Case<'_>, check: &mut Check<'_>) -> Result<()
     check.value(&case.row, Rule::Bag(&Rule::Exact), json!(families))
 }
 
-/// `slice_labels`: the labels a slice gets, and whether its own make a rewrite necessary.
+/// `slice_labels`: the labels of a slice, and whether its present labels require a rewrite.
 pub(super) fn labels(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let service = service(case)?;
     let labels = slice_labels(&service, &case.controller()?);
@@ -46,7 +46,7 @@ pub(super) fn labels(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseE
     })
 }
 
-/// `new_slice`. Besides its labels, every row expects what the file's note says.
+/// `new_slice`. Every row expects its labels, and the fields in the note of the file.
 pub(super) fn new(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let service = service(case)?;
     let labels = slice_labels(&service, &case.controller()?);

@@ -1,5 +1,5 @@
-//! The groups of cases: each turns its rows into core's values, asks core (and netfilter, where
-//! packets are the question), and hands back what it said in the shape of the expectation.
+//! The groups of cases: each converts its rows to core's values, calls core (and netfilter for
+//! packets), and returns the result in the format of the expectation.
 
 mod capacity;
 mod dns;
@@ -25,7 +25,7 @@ use crate::report::What;
 pub(crate) struct Case<'a> {
     /// The row.
     pub row: Field<'a>,
-    /// The whole file, for what its rows share.
+    /// The file, for settings that its rows share.
     pub file: Field<'a>,
 }
 
@@ -42,16 +42,16 @@ impl Case<'_> {
 pub(crate) enum Run {
     /// A row is a result.
     One(fn(&Case<'_>, &mut Check<'_>) -> Result<(), CaseError>),
-    /// A row has many results, each with an id of its own.
+    /// A row has many results, each with its own id.
     Many(fn(&Case<'_>) -> Result<Vec<Part>, CaseError>),
 }
 
-/// One of several results of a row: its id within the row, and what is wrong with it.
+/// One of several results of a row: its id within the row, and its failures.
 pub(crate) type Part = (String, Vec<(String, What)>);
 
 use Run::{Many, One};
 
-/// Every group this build knows, sorted by name.
+/// Every group of this build, sorted by name.
 pub(crate) const ALL: [(&str, Run); 31] = [
     ("address_types_for_service", One(metadata::address_types)),
     ("categorize_endpoints", One(route::categorize)),

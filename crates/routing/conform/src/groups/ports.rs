@@ -23,7 +23,7 @@ pub(super) fn find(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErr
     for container in case.row.get("containers")?.list()? {
         ports.extend(container_ports(&container.get("ports")?, &mut numbers)?);
     }
-    // Of the init containers only sidecars run beside the others, and they come last.
+    // Sidecars are the only init containers that keep running; they come last.
     for container in case.row.get("init_containers")?.list()? {
         let found = container_ports(&container.get("ports")?, &mut numbers)?;
         if container.get("restartPolicy")?.text_or("")? == "Always" {

@@ -1,4 +1,4 @@
-//! Which endpoints one node uses.
+//! The endpoints that one node uses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::read::{CaseError, Field};
 
 const SET: Rule = Rule::Bag(&Rule::Exact);
 
-/// `categorize_endpoints`: the cascade on one node.
+/// `categorize_endpoints`: the choice of endpoints on one node.
 pub(super) fn categorize(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let policy = policy(&case.row.get("service")?)?;
     let place = place(&case.row)?;
@@ -29,7 +29,7 @@ pub(super) fn categorize(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), C
     let locals = rows.iter().map(|row| row.get("local")?.flag()).collect::<Result<Vec<_>, _>>()?;
     let endpoints: Vec<RouteEndpoint<'_>> = (endpoints.iter().zip(locals))
         .map(|((key, endpoint), local)| {
-            // Cases say who is local without naming the node.
+            // Cases mark local endpoints without the name of the node.
             RouteEndpoint { local, ..RouteEndpoint::read(*key, endpoint, None) }
         })
         .collect();

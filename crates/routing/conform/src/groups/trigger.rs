@@ -1,4 +1,4 @@
-//! Since when a change has been waiting to be published.
+//! The trigger time: the time of the oldest change that is not published yet.
 
 use jiff::Timestamp;
 use nearhop_core::PodKey;
@@ -12,10 +12,10 @@ use crate::diff::Rule;
 use crate::objects::usual_service;
 use crate::read::{CaseError, Field};
 
-/// Cases count from here; not the epoch, because a zero time is no time.
+/// The time 0 of cases. It is not the epoch, because a zero time means unset.
 const ORIGIN: i64 = 1_700_000_000;
 
-/// `trigger_time`: a Service and its Pods, observed again and again.
+/// `trigger_time`: a Service and its Pods, observed several times.
 pub(super) fn observe(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut times = TriggerTimes::default();
     for step in case.row.get("steps")?.required()?.list()? {
@@ -40,7 +40,7 @@ pub(super) fn observe(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), Case
 }
 
 fn time(field: &Field<'_>) -> Result<Option<Timestamp>, CaseError> {
-    /// A thousand years either way.
+    /// A thousand years: the maximum distance from `ORIGIN`.
     const FAR: i64 = 31_556_952_000;
     if field.is_null() {
         return Ok(None);

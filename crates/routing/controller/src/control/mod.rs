@@ -230,7 +230,7 @@ impl Control {
                     }
                     self.note_definition(kind, &version);
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
-                        info!("all lists received");
+                        info!("initial lists complete");
                         self.apply(std::mem::take(&mut by_kind), now);
                         self.enqueue_all(now);
                     }

@@ -198,8 +198,8 @@ impl Control {
         }
         warn!(service = %key, failures, error = %failure, "EndpointSlice sync failed");
         let Some(InFlight { plan, planned_for: Some(planned_for), .. }) = in_flight else { return };
-        let (culprit, message) = (failure.culprit(), failure.to_string());
-        self.assess(&planned_for, &plan, &Writing::Failed { culprit, message }, now);
+        let (responsible, message) = (failure.responsible(), failure.to_string());
+        self.assess(&planned_for, &plan, &Writing::Failed { responsible, message }, now);
     }
 
     /// Assesses a plan for the status of its Service.
@@ -221,12 +221,12 @@ impl Control {
 
 /// Why the slices of a Service are incomplete, whether or not it requests topology-aware routing.
 fn problem(key: &ServiceKey, plan: &SlicePlan, writing: &Writing) -> Option<Problem> {
-    let error = |culprit: &str, cause: &str| Problem {
-        culprit: culprit.to_owned(),
+    let error = |responsible: &str, cause: &str| Problem {
+        responsible: responsible.to_owned(),
         message: format!("Error updating Endpoint Slices for Service {key}: {cause}"),
     };
-    if let Writing::Failed { culprit, message } = writing {
-        return Some(error(culprit, message));
+    if let Writing::Failed { responsible, message } = writing {
+        return Some(error(responsible, message));
     }
     let missing = plan.missing_nodes.first()?;
     Some(error(&missing.subject.to_string(), &missing.to_string()))

@@ -209,11 +209,11 @@ mod tests {
 
     fn work() -> Locators {
         let gates = Gates::default().with(Gate::PodLocator);
-        Locators::new(&gates, 4, &Metrics::new()).expect("the gate is on")
+        Locators::new(&gates, 4, &Metrics::new()).expect("the feature gate is on")
     }
 
     #[test]
-    fn without_the_gate_there_are_no_locators() {
+    fn without_the_feature_gate_there_are_no_locators() {
         assert!(Locators::new(&Gates::default(), 4, &Metrics::new()).is_none());
     }
 
@@ -228,7 +228,7 @@ mod tests {
         };
         assert_eq!(looks(&mut work, ""), (false, false));
         assert_eq!(looks(&mut work, "7"), (true, true));
-        assert_eq!(looks(&mut work, "9"), (true, false), "another list changes nothing");
+        assert_eq!(looks(&mut work, "9"), (true, false), "another list of the CRD changes nothing");
         assert_eq!(looks(&mut work, ""), (false, false));
         assert_eq!(looks(&mut work, "12"), (true, true));
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_writes_wait_and_do_not_keep_once_from_ending() {
+    fn forbidden_writes_wait_and_count_as_settled() {
         let (mut work, now) = (work(), Instant::now());
         work.listed(&Version::from("7"));
         work.queue.add(&PodKey::new("ns", "p"), now);

@@ -151,7 +151,7 @@ impl Slices {
         let again = self.versions.complete_list(names, version);
         for Outdated { version, value, .. } in &again {
             if let Change::Put(Object::Slice(slice)) = value {
-                info!(slice = %slice.name, "the server lost a write, probably by a restore");
+                info!(slice = %slice.name, "API server lost a write, probably by a restore");
                 let observed = || ObservedWrite::Version(version.clone());
                 self.note_write(slice.service(), &name_of(slice), observed, world);
             }

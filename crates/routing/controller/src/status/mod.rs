@@ -34,7 +34,7 @@ pub(crate) struct ServiceEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// What fails, in a text that stays the same from one attempt to the next.
-    pub(crate) culprit: String,
+    pub(crate) responsible: String,
     /// The error.
     pub(crate) message: String,
 }
@@ -210,7 +210,7 @@ impl Entry {
         let before =
             reported.map_or(self.problem_before.as_ref(), |reported| reported.problem.as_ref());
         if let Some(problem) = &assessment.problem
-            && before.is_none_or(|before| before.culprit != problem.culprit)
+            && before.is_none_or(|before| before.responsible != problem.responsible)
         {
             events.push(ServiceEvent {
                 kind: EventKind::Warning,
@@ -286,14 +286,14 @@ mod tests {
         ServiceKey::new("ns", "web")
     }
 
-    fn judgement(status: ConditionStatus, reason: &'static str, culprit: &str) -> Judgement {
+    fn judgement(status: ConditionStatus, reason: &'static str, responsible: &str) -> Judgement {
         Judgement {
             question: Question::Programmed,
             kind: Name::from(PROGRAMMED),
             status,
             reason,
-            message: format!("{culprit}: 3 of them"),
-            culprit: culprit.to_owned(),
+            message: format!("{responsible}: 3 of them"),
+            responsible: responsible.to_owned(),
             event: None,
         }
     }
@@ -326,7 +326,7 @@ mod tests {
         let something = statuses.assess(&service(), assessment);
         let write = statuses.take_write(&key(), now());
         assert_eq!(something, write.is_some());
-        // The watch shows what was written.
+        // The watch returns the written conditions.
         if let Some(StatusWrite { conditions: Some(conditions), .. }) = &write {
             assert!(!statuses.observe(&key(), &meta(conditions.clone())));
         }
@@ -346,13 +346,12 @@ mod tests {
     #[test]
     fn only_transitions_raise_events() {
         let mut statuses = seen(Vec::new());
-        let bad =
-            |culprit: &str| judgement(ConditionStatus::False, "EndpointsWithoutZone", culprit);
+        let bad = |nodes: &str| judgement(ConditionStatus::False, "EndpointsWithoutZone", nodes);
         assert_eq!(report(&mut statuses, assessment(bad("nodes a"))).unwrap().events.len(), 1);
         let mut numbers = bad("nodes a");
         numbers.message = "nodes a: 4 of them".to_owned();
         let reported = report(&mut statuses, assessment(numbers)).unwrap();
-        assert!(reported.conditions.is_some(), "the message is kept up to date");
+        assert!(reported.conditions.is_some(), "the condition has the new message");
         assert_eq!(reported.events, [], "a changed count alone raises no event");
         assert_eq!(report(&mut statuses, assessment(bad("nodes b"))).unwrap().events.len(), 1);
         let fine = judgement(ConditionStatus::True, "HintsWritten", "");
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_repeats_nothing() {
+    fn a_restart_does_not_repeat_writes_or_events() {
         let bad = judgement(ConditionStatus::False, "TooFewEndpoints", "endpoints");
         let mut first = seen(Vec::new());
         let conditions = report(&mut first, assessment(bad.clone())).unwrap().conditions.unwrap();
@@ -371,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_problem_from_before_the_start_is_not_reported_again() {
-        let problem = Problem { culprit: "Pod a".to_owned(), message: "m".to_owned() };
+        let problem = Problem { responsible: "Pod a".to_owned(), message: "m".to_owned() };
         let assessment = || Assessment { judgements: Vec::new(), problem: Some(problem.clone()) };
         let mut statuses = seen(Vec::new());
         let old = Service { created: Some(Timestamp::UNIX_EPOCH), ..service() };
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_auto_have_the_reasons_of_kubernetes_own_controller() {
+    fn events_of_auto_have_the_reasons_of_the_kubernetes_controller() {
         let mut statuses = seen(Vec::new());
         let mut on = judgement(ConditionStatus::True, "HintsWritten", "");
         on.event = Some((AUTO_ENABLED, "enabled, addressType: IPv4".to_owned()));
@@ -405,7 +404,7 @@ mod tests {
         let mut statuses = seen(Vec::new());
         let mut raised = 0;
         for i in 0..100 {
-            let bad = judgement(ConditionStatus::False, "TooFewEndpoints", &format!("culprit {i}"));
+            let bad = judgement(ConditionStatus::False, "TooFewEndpoints", &format!("node {i}"));
             raised +=
                 report(&mut statuses, assessment(bad)).map_or(0, |reported| reported.events.len());
         }
@@ -417,18 +416,22 @@ mod tests {
     }
 
     #[test]
-    fn own_conditions_go_with_the_request_and_others_stay() {
+    fn own_conditions_are_removed_and_others_stay() {
         let mut statuses = seen(Vec::new());
         let fine = judgement(ConditionStatus::True, "HintsWritten", "");
         let mut conditions = report(&mut statuses, assessment(fine)).unwrap().conditions.unwrap();
         conditions.push(Condition { kind: Name::from("other.io/Ready"), ..conditions[0].clone() });
         let mut statuses = seen(conditions);
         let reported = report(&mut statuses, Assessment::default()).unwrap();
-        assert_eq!(reported.conditions, Some(Vec::new()), "an apply of none of ours");
+        assert_eq!(
+            reported.conditions,
+            Some(Vec::new()),
+            "the apply contains none of our conditions"
+        );
     }
 
     #[test]
-    fn the_time_of_the_last_change_is_kept() {
+    fn the_last_transition_time_is_kept() {
         let fine = judgement(ConditionStatus::True, "HintsWritten", "");
         let long_ago = Timestamp::from_second(1_700_000_000).unwrap();
         let mut old = fine.condition(None, 0, long_ago);
@@ -439,11 +442,11 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_reported_once_per_culprit() {
+    fn a_problem_is_reported_once_per_responsible_object() {
         let mut statuses = seen(Vec::new());
-        let problem = |culprit: &str| Assessment {
+        let problem = |responsible: &str| Assessment {
             judgements: Vec::new(),
-            problem: Some(Problem { culprit: culprit.to_owned(), message: "m".to_owned() }),
+            problem: Some(Problem { responsible: responsible.to_owned(), message: "m".to_owned() }),
         };
         assert_eq!(report(&mut statuses, problem("RBAC")).unwrap().events.len(), 1);
         assert_eq!(report(&mut statuses, problem("RBAC")), None);

@@ -72,6 +72,6 @@ pub(crate) fn cold(services: usize, pods: usize, nodes: usize, distribution: &st
 
 /// Plans one Service and applies the plan.
 pub(crate) fn settle(world: &mut World, key: &ServiceKey) {
-    let plan = world.plan(key, now()).expect("the Service is there");
+    let plan = world.plan(key, now()).expect("the Service exists");
     nearhop_core::fixture::apply_plan(world, key, plan);
 }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn pod() -> Pod {
-        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address"));
+        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("a valid address"));
         let (uid, node) = (Name::from("u"), Some(Name::from("n1")));
         Pod { uid, node, ips: ips.into_iter().collect(), ..Pod::new(PodKey::new("ns", "p")) }
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_where_the_pod_is() {
+    fn a_locator_has_the_addresses_node_and_labels_of_its_pod() {
         let only = LabelKeys::Only(keys(&["rack", "row", well_known::ZONE]));
         let locator = plan_locator(&pod(), Some(&node()), &only);
         assert_eq!((locator.key.clone(), locator.ips.clone()), (pod().key, pod().ips));
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_not_named() {
+    fn an_unknown_node_is_omitted() {
         let locator = plan_locator(&pod(), None, &LabelKeys::All);
         assert_eq!((locator.node, locator.node_labels), (None, Labels::default()));
         assert_eq!(locator.ips, pod().ips);
     }
 
     #[test]
-    fn a_pod_that_is_done_has_no_addresses() {
+    fn a_terminal_pod_has_no_addresses() {
         let done = Pod { terminal: true, ..pod() };
         let locator = plan_locator(&done, Some(&node()), &LabelKeys::All);
         assert!(locator.ips.as_slice().is_empty());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_differ_only_where_they_are_copied() {
+    fn only_copied_labels_are_compared() {
         let (before, now) = (node().labels, [("rack", "r1"), (well_known::ZONE, "a")]);
         let now = now.into_iter().collect();
         assert!(LabelKeys::All.differ(&before, &now));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_is_read_or_refused_with_a_cure() {
+    fn the_flag_is_parsed_or_rejected() {
         use LocatorLabelsError as Error;
         let parse = LocatorLabels::parse;
         assert_eq!(parse("*"), Ok(LocatorLabels::All));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_lead_from_what_is_there_to_what_is_wanted() {
+    fn a_plan_creates_updates_deletes_or_keeps() {
         let (old, new) = (
             plan_locator(&pod(), None, &LabelKeys::All),
             plan_locator(&pod(), Some(&node()), &LabelKeys::All),

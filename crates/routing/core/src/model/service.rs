@@ -299,7 +299,7 @@ impl Service {
                 problems.push(Problem::new(
                     object(),
                     format!("spec.ports[{i}].name"),
-                    format!("{} is there twice for {}", quote(&port.name), port.protocol),
+                    format!("{} occurs twice for {}", quote(&port.name), port.protocol),
                     "give each port a name of its own; the later one is served until then",
                 ));
             }

@@ -230,7 +230,7 @@ impl Slice {
                 self.reference(),
                 format!("metadata.annotations[{}]", crate::routing::ANNOTATION),
                 cause.to_string(),
-                "remove it, the controller writes it anew; hints are used until then",
+                "remove it, so that the controller writes it again; hints are used until then",
             ));
         }
         for (i, port) in self.ports.iter().enumerate().filter(|(_, port)| port.port == Some(0)) {

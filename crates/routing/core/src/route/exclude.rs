@@ -44,7 +44,7 @@ impl fmt::Display for Exclusion {
             Self::NoWeight(Some(zone)) => write!(f, "zone {zone} has no weight from here"),
             Self::NoWeight(None) => f.write_str("it has no zone, so no weight"),
             Self::OutOfReach => f.write_str("it shares no topology key with this node"),
-            Self::Twice => f.write_str("its address is there twice; the other one counts"),
+            Self::Twice => f.write_str("another endpoint with the same address is used"),
         }
     }
 }

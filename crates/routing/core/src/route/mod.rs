@@ -10,7 +10,7 @@ pub mod collect;
 pub mod exclude;
 pub mod reason;
 pub mod table;
-pub mod without_local;
+pub(crate) mod without_local;
 
 pub use choose::{
     Backend, HintGates, Place, PortPolicy, RouteDecision, RouteInput, RouteSet, Verdict,

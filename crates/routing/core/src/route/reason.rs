@@ -45,7 +45,7 @@ impl Tier {
             Self::All => "all",
             Self::Local => "local",
             Self::OutOfReach => "out-of-reach",
-            Self::NoEndpoint => "nobody",
+            Self::NoEndpoint => "no-endpoints",
         }
     }
 }
@@ -105,7 +105,7 @@ impl Miss {
             Self::RoutingDisagrees { .. } => "routing-disagrees",
             Self::RoutingBroken { .. } => "routing-broken",
             Self::NodeWithoutLabel(_) => "node-without-label",
-            Self::NoMatchingEndpoint { .. } => "nobody-there",
+            Self::NoMatchingEndpoint { .. } => "no-matching-endpoint",
             Self::ZoneWithoutWeights(_) => "zone-without-weights",
             Self::NodeWithoutZone => "node-without-zone",
             Self::Unhinted { .. } => "unhinted",
@@ -119,10 +119,10 @@ impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RoutingDisagrees { slice } => {
-                write!(f, "slice {slice} carries another revision of the routing")
+                write!(f, "slice {slice} has another revision of the routing annotation")
             }
             Self::RoutingBroken { slice } => {
-                write!(f, "the routing of slice {slice} is not readable")
+                write!(f, "the routing annotation of slice {slice} is invalid")
             }
             Self::NodeWithoutLabel(key) => write!(f, "this node has no label {key}"),
             Self::NoMatchingEndpoint { key, value } => {
@@ -131,9 +131,9 @@ impl fmt::Display for Miss {
             Self::ZoneWithoutWeights(zone) => write!(f, "zone {zone} has no weights"),
             Self::NodeWithoutZone => f.write_str("this node has no zone"),
             Self::Unhinted { count, of } => {
-                write!(f, "{count} of {of} ready endpoints carry no hint")
+                write!(f, "{count} of {of} ready endpoints have no hint")
             }
-            Self::HintedElsewhere => f.write_str("no endpoint is hinted for this place"),
+            Self::HintedElsewhere => f.write_str("no endpoint has a hint for this node or zone"),
             Self::GateOff => f.write_str("the feature gate is off"),
         }
     }
@@ -174,7 +174,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tier)?;
         if self.candidates == Candidates::ServingTerminating {
-            f.write_str(" of the terminating ones, none is ready")?;
+            f.write_str(" (terminating endpoints, because none is ready)")?;
         }
         for tried in &self.tried {
             write!(f, "; not {}: {}", tried.tier, tried.miss)?;

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_counts_for_itself() {
+    fn internal_and_external_policy_are_counted_separately() {
         let internal =
             Service { internal_traffic_policy: TrafficPolicy::Local, ..service("internal") };
         let external = Service {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_balancer_that_nothing_exposes_yet_counts() {
+    fn a_load_balancer_without_address_is_counted() {
         let waiting = Service {
             service_type: ServiceType::LoadBalancer,
             external_traffic_policy: TrafficPolicy::Local,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_headless_service_is_not_proxied() {
+    fn a_headless_service_is_not_counted() {
         let headless = Service {
             cluster_ips: ClusterIps::Headless,
             internal_traffic_policy: TrafficPolicy::Local,

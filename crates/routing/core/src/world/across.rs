@@ -56,7 +56,7 @@ fn unknown_zones(slice: &Slice, zones: &BTreeSet<&Name>, problems: &mut Vec<Prob
                     ObjectRef::Slice(slice.namespace.clone(), slice.name.clone()),
                     format!("endpoints[{i}].hints.forZones[{j}].name"),
                     format!("no node is in zone {}", quote(zone)),
-                    "correct the hint or label the nodes; no client follows it until then",
+                    "correct the hint or label the nodes; it has no effect until then",
                 ));
             }
         }

@@ -35,7 +35,7 @@ pub(crate) fn plan(world: &World, service: &str) -> SlicePlan {
 }
 
 /// Applies the objects of a fixture text as changes.
-pub(crate) fn tell(world: &mut World, text: &str) -> Affected {
+pub(crate) fn apply_text(world: &mut World, text: &str) -> Affected {
     let fixture = Fixture::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     world.apply_all(fixture.changes())
 }

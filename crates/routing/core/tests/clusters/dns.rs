@@ -29,8 +29,8 @@ struct Asks {
 impl Asks {
     fn of(world: World) -> Self {
         let index = Index::build(&world);
-        let mut config = Config::new(Zone::parse("cluster.local").expect("a name"));
-        config.zones.push(Zone::parse("in-addr.arpa").expect("a name"));
+        let mut config = Config::new(Zone::parse("cluster.local").expect("a valid name"));
+        config.zones.push(Zone::parse("in-addr.arpa").expect("a valid name"));
         config.pods = PodMode::Insecure;
         Self { world, index, config }
     }
@@ -43,7 +43,7 @@ impl Asks {
         seed: Option<u64>,
         look: impl FnOnce(&Answer<'_>) -> T,
     ) -> T {
-        let name = AskedName::parse(name).expect("a name");
+        let name = AskedName::parse(name).expect("a valid name");
         let question = Question { name, record_type };
         let asking = Asking {
             world: &self.world,
@@ -60,7 +60,7 @@ impl Asks {
 
     /// Records of a name as text, for a client on a node.
     fn text(&self, name: &str, record_type: RecordType, node: &str) -> Vec<String> {
-        let asked = AskedName::parse(name).expect("a name");
+        let asked = AskedName::parse(name).expect("a valid name");
         self.ask(name, record_type, &self.on(node), None, |answer| {
             let spelling = Spelling::of(answer, &asked, &self.config);
             answer.answers.iter().map(|record| spelling.record(record)).collect()
@@ -75,7 +75,7 @@ impl Asks {
 
     /// A client on a node.
     fn on(&self, node: &str) -> Located {
-        let address = self.world.node(node).expect("in the fixture").addresses[0];
+        let address = self.world.node(node).expect("the node is in the fixture").addresses[0];
         self.world.locate(address)
     }
 
@@ -127,7 +127,7 @@ fn around(available: u8, keys: &str) -> String {
 }
 
 #[test]
-fn a_name_leads_where_a_packet_would_go_in_all_sixteen_availabilities() {
+fn dns_answers_and_routes_choose_the_same_endpoints() {
     let keys = "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,\
                 topology.kubernetes.io/region";
     for soft in [",*", ""] {
@@ -143,14 +143,14 @@ fn a_name_leads_where_a_packet_would_go_in_all_sixteen_availabilities() {
 }
 
 #[test]
-fn nothing_in_reach_is_no_data_for_a_moment_and_everything_for_a_stranger() {
+fn no_endpoint_in_reach_is_nodata_and_unknown_clients_get_all_endpoints() {
     let asks = Asks::of(world(&around(0, "rack")));
     let name = "twin.default.svc.cluster.local";
     asks.ask(name, RecordType::A, &asks.on("here"), None, |answer| {
         assert_eq!(answer.outcome, Outcome::NoData);
-        let soa = answer.authority.expect("a denial has the zone's record");
+        let soa = answer.authority.expect("a negative answer has the SOA record");
         assert_eq!((soa.ttl, soa.data), (1, Data::Soa { serial: 1, minimum: 1 }));
-        let choice = answer.choice.as_ref().expect("it was a matter of choice");
+        let choice = answer.choice.as_ref().expect("the answer contains the choice");
         assert_eq!(choice.reasons[0].tier, Tier::OutOfReach);
     });
     assert_eq!(asks.pods("twin", &Located::unknown(), None), ["p4"]);
@@ -161,7 +161,7 @@ fn nothing_in_reach_is_no_data_for_a_moment_and_everything_for_a_stranger() {
 /// only nearhop's slices carry the keys. Services without nearhop's label have only the slices of
 /// the other controller.
 #[test]
-fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there_are_any() {
+fn slices_of_nearhop_take_precedence_over_slices_of_another_controller() {
     let ours = Name::from(well_known::NEARHOP_CONTROLLER);
     let text = around(0b1111, "topology.kubernetes.io/zone")
         + "service plain cluster-ip=None select:app=web\n";
@@ -170,9 +170,10 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
         read_slices_of: ReadSlicesOf::Preferably(ours),
         ..Settings::default()
     };
-    let mut world = Fixture::parse(&text).expect("a cluster").world(settings);
+    let mut world = Fixture::parse(&text).expect("the fixture is valid").world(settings);
     for service in ["twin", "plain"] {
-        let slice = world.slices(&key(service)).next().expect("a slice").as_ref().clone();
+        let slice =
+            world.slices(&key(service)).next().expect("the Service has a slice").as_ref().clone();
         let labels = [
             (well_known::SERVICE_NAME, service),
             (well_known::MANAGED_BY, well_known::IN_TREE_CONTROLLER),
@@ -198,7 +199,7 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
     let (nearhop, in_tree) = (well_known::NEARHOP_CONTROLLER, well_known::IN_TREE_CONTROLLER);
     assert_eq!(read, [(Some(in_tree), false), (Some(nearhop), true)]);
     // The user removes the label, and nearhop deletes its slices. The other slices still exist.
-    let slice = asks.world.routed_slices(&key("twin")).next().expect("nearhop's").clone();
+    let slice = asks.world.routed_slices(&key("twin")).next().expect("nearhop has a slice").clone();
     let touched = asks.world.apply(Change::Gone(ObjectRef::Slice(slice.namespace, slice.name)));
     asks.index.refresh(&asks.world, &touched);
     assert_eq!(asks.index, Index::build(&asks.world));
@@ -207,7 +208,7 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
 
 /// SRV records and the address records in the same answer contain the same endpoints.
 #[test]
-fn srv_records_and_their_addresses_are_chosen_alike() {
+fn srv_records_and_their_addresses_have_the_same_endpoints() {
     let text = around(0b1111, "rack,*").replace("service twin", "service twin port=http:80->8080");
     let asks = Asks::of(world(&text));
     let name = "_http._tcp.twin.default.svc.cluster.local";
@@ -228,14 +229,16 @@ fn srv_records_and_their_addresses_are_chosen_alike() {
 fn an_address_in_two_slices_has_the_ports_of_both() {
     let text = around(0b0001, "rack,*").replace("service twin", "service twin port=http:80->8080");
     let mut asks = Asks::of(world(&text));
-    let slice = asks.world.slices(&key("twin")).next().expect("it has one").as_ref().clone();
+    let slice =
+        asks.world.slices(&key("twin")).next().expect("the Service has a slice").as_ref().clone();
     let port = SlicePort { name: "more".into(), port: Some(81), ..slice.ports[0].clone() };
     let more = Slice { name: "twin-more".into(), ports: [port].into(), ..slice };
     let touched = asks.world.apply(Change::put(more));
     asks.index.refresh(&asks.world, &touched);
     assert_eq!(asks.index, Index::build(&asks.world));
     let found = asks.text("twin.default.svc.cluster.local", RecordType::Srv, "here");
-    let port = |record: &String| record.split(' ').nth(6).expect("a port").to_owned();
+    let port =
+        |record: &String| record.split(' ').nth(6).expect("an SRV record has a port").to_owned();
     let ports: BTreeSet<String> = found.iter().map(port).collect();
     assert_eq!(ports, BTreeSet::from(["8080".to_owned(), "81".to_owned()]), "{found:?}");
     assert_eq!(asks.text("twin.default.svc.cluster.local", RecordType::A, "here").len(), 1);
@@ -243,13 +246,13 @@ fn an_address_in_two_slices_has_the_ports_of_both() {
 
 /// The resolver picks at most as many endpoints as fit in an answer, each with equal probability.
 #[test]
-fn a_large_service_is_answered_with_a_fair_choice() {
+fn answers_of_a_large_service_choose_endpoints_evenly() {
     let text = "namespace default\nnode a address=172.18.0.1\n\
                 service s cluster-ip=None\npods p x40 for=s on=a";
     let asks = Asks::of(world(text));
     let mut counts: BTreeMap<IpAddr, u32> = BTreeMap::new();
     for seed in 0..4000 {
-        let name = AskedName::parse("s.default.svc.cluster.local").expect("a name");
+        let name = AskedName::parse("s.default.svc.cluster.local").expect("a valid name");
         let question = Question { name, record_type: RecordType::A };
         let asking = Asking {
             world: &asks.world,
@@ -283,7 +286,7 @@ fn names_of_single_endpoints_are_never_filtered() {
         let name = format!("{host}.db.default.svc.cluster.local");
         let found = asks.text(&name, RecordType::A, "a");
         assert_eq!(found.len(), 1, "{host}: {found:?}");
-        let ip = found[0].rsplit(' ').next().expect("an address");
+        let ip = found[0].rsplit(' ').next().expect("a valid address");
         let mut octets: Vec<&str> = ip.split('.').collect();
         octets.reverse();
         let reverse = format!("{}.in-addr.arpa", octets.join("."));
@@ -297,7 +300,7 @@ fn names_of_single_endpoints_are_never_filtered() {
 
 /// Over many answers each zone gets its share, whichever record a client uses.
 #[test]
-fn weights_are_kept_over_many_answers() {
+fn answers_match_the_weights() {
     let text = "namespace default\nnode a cpu=8 zone=za address=172.18.0.1\nnode b cpu=4 zone=zb address=172.18.0.2\n\
                 node c cpu=4 zone=zc address=172.18.0.3\n\
                 service web port=80->80 traffic-distribution-annotation=nearhop.dev/Balanced\n\
@@ -306,12 +309,12 @@ fn weights_are_kept_over_many_answers() {
                 pod b-1 for=web on=b\npod c-0 for=web on=c\n\
                 pod c-1 for=web on=c\n";
     let asks = Asks::of(world(text));
-    let set = route(&asks.world, "a", "web").decision.cluster.expect("used");
+    let set = route(&asks.world, "a", "web").decision.cluster.expect("the cluster set is used");
     assert_eq!(set.reason.tier, Tier::Weights);
     let total: f64 = set.backends.iter().map(|backend| f64::from(backend.weight)).sum();
     let mut expected: BTreeMap<String, f64> = BTreeMap::new();
     for backend in &set.backends {
-        let zone = backend.zone.as_ref().expect("every node has one").to_string();
+        let zone = backend.zone.as_ref().expect("every node has a zone").to_string();
         *expected.entry(zone).or_default() += f64::from(backend.weight) / total;
     }
     const ANSWERS: u64 = 20_000;
@@ -320,7 +323,7 @@ fn weights_are_kept_over_many_answers() {
         let pods = asks.pods("twin", &asks.on("a"), Some(seed));
         let zones: BTreeSet<&str> = pods.iter().map(|pod| &pod[..1]).collect();
         assert_eq!(zones.len(), 1, "an answer has one zone: {pods:?}");
-        let zone = format!("z{}", zones.first().expect("one"));
+        let zone = format!("z{}", zones.first().expect("the answer has a zone"));
         *counted.entry(zone).or_default() += 1.0 / ANSWERS as f64;
     }
     assert_eq!(counted.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
@@ -352,7 +355,7 @@ fn answers_are_shuffled() {
 
 /// An empty non-terminal exists (RFC 8020). CoreDNS returns NXDOMAIN for some of them.
 #[test]
-fn nodes_above_names_are_there_and_empty() {
+fn empty_non_terminals_are_nodata_and_unknown_names_nxdomain() {
     let asks = Asks::of(world(
         "namespace default\nnode a address=172.18.0.1\nservice s port=http:80->80 cluster-ip=10.96.0.1\n\
          service h port=http:80->80 cluster-ip=None\npod p for=h on=a\n",
@@ -367,7 +370,7 @@ fn nodes_above_names_are_there_and_empty() {
         ("_tcp.h.default.svc.cluster.local", RecordType::Srv),
         ("96.10.in-addr.arpa", RecordType::Ptr),
         ("1.0.96.10.in-addr.arpa", RecordType::A),
-        ("nobody.default.svc.cluster.local", RecordType::Soa),
+        ("missing.default.svc.cluster.local", RecordType::Soa),
     ] {
         assert_eq!(asks.outcome(name, record_type), "NoData", "{name} {record_type:?}");
     }
@@ -390,17 +393,17 @@ fn nodes_above_names_are_there_and_empty() {
 }
 
 #[test]
-fn an_asker_is_found_by_locator_then_range_then_address() {
+fn clients_are_located_by_locator_then_pod_cidr_then_node_address() {
     let mut world = world(
         "node a zone=za address=172.18.0.1 pod-cidr=10.1.0.0/24\n\
          node b zone=zb address=172.18.0.2 pod-cidr=10.1.1.0/24\n",
     );
     let zone = |world: &World, ip: &str| {
-        let located = world.locate(ip.parse().expect("an address"));
+        let located = world.locate(ip.parse().expect("a valid address"));
         let zone = located.place.and_then(|place| place.zone.clone());
         (zone.map(|zone| zone.to_string()), located.how.code())
     };
-    let ip: IpAddr = "10.1.0.7".parse().expect("an address");
+    let ip: IpAddr = "10.1.0.7".parse().expect("a valid address");
     assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"));
     assert_eq!(zone(&world, "172.18.0.2"), (Some("zb".into()), "node-address"));
     assert_eq!(zone(&world, "192.0.2.1"), (None, "unknown"));
@@ -413,14 +416,23 @@ fn an_asker_is_found_by_locator_then_range_then_address() {
     };
     let stray = Locator { owner: None, ..locator.clone() };
     world.apply(Change::put(stray));
-    assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "no Pod owns it");
+    assert_eq!(
+        zone(&world, "10.1.0.7"),
+        (Some("za".into()), "pod-cidr"),
+        "a PodLocator without an owner is ignored"
+    );
     world.apply(Change::put(locator.clone()));
     assert_eq!(zone(&world, "10.1.0.7"), (Some("zb".into()), "locator"));
     let reset = Locator { node: None, node_labels: Default::default(), ..locator };
     world.apply(Change::put(reset));
-    assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "it no longer says");
+    assert_eq!(
+        zone(&world, "10.1.0.7"),
+        (Some("za".into()), "pod-cidr"),
+        "the PodLocator no longer has a node"
+    );
     world.apply(Change::Gone(ObjectRef::Locator(PodKey::new("default", "moved"))));
-    let subnet = |text| world.locate_subnet(nearhop_core::Cidr::parse(text).expect("a range"));
+    let subnet =
+        |text| world.locate_subnet(nearhop_core::Cidr::parse(text).expect("a valid range"));
     assert_eq!(subnet("10.1.1.0/25").how.code(), "pod-cidr");
-    assert_eq!(subnet("10.1.0.0/16").how, How::Unknown, "two nodes share it");
+    assert_eq!(subnet("10.1.0.0/16").how, How::Unknown, "the subnet has two nodes");
 }

@@ -6,7 +6,7 @@ use nearhop_core::{Gate, Gates};
 
 fn decide_with(asks: &str, gates: Gates) -> IntentDecision {
     let world = world_with(&format!("service web {asks}"), gates);
-    world.intent(&key("web")).expect("in the fixture").clone()
+    world.intent(&key("web")).expect("the Service is in the fixture").clone()
 }
 
 fn decide(asks: &str) -> IntentDecision {
@@ -18,7 +18,7 @@ fn with_draft() -> Gates {
 }
 
 #[test]
-fn every_spelling() {
+fn every_field_and_annotation_sets_its_intent() {
     let nearest = "Keys [kubernetes.io/hostname, topology.kubernetes.io/zone, \
                    topology.kubernetes.io/region, *]";
     let cases = [
@@ -76,7 +76,7 @@ fn every_spelling() {
 
 /// Each row has priority over all rows below it.
 #[test]
-fn the_upper_row_wins() {
+fn earlier_rows_take_precedence() {
     let rows = [
         ("topology-mode=Auto", Spelling::TopologyModeAnnotation),
         ("traffic-policy=PreferZone", Spelling::TrafficPolicyField),
@@ -101,13 +101,13 @@ fn the_upper_row_wins() {
 
 /// If both annotations are present, the older one has priority, even if it is empty.
 #[test]
-fn the_older_annotation_comes_first() {
+fn the_older_annotation_takes_precedence() {
     let decision = decide("topology-aware-hints=\"\" topology-mode=Auto");
     assert_eq!(decision.spelling, Spelling::Nowhere);
 }
 
 #[test]
-fn a_gate_that_is_off_passes_its_spellings_over() {
+fn fields_of_a_disabled_feature_gate_are_ignored() {
     let cases = [
         ("topology-mode=Auto", Gate::TopologyAwareHints),
         ("traffic-policy=PreferZone", Gate::TopologyAwareHints),
@@ -139,7 +139,7 @@ fn a_gate_that_is_off_passes_its_spellings_over() {
 }
 
 #[test]
-fn unknown_values_count_as_unset_and_are_named() {
+fn unknown_values_are_reported_and_ignored() {
     let cases = [
         ("topology-mode=aUto", "metadata.annotations[service.kubernetes.io/topology-mode]"),
         (
@@ -157,7 +157,7 @@ fn unknown_values_count_as_unset_and_are_named() {
             &format!("{asks} traffic-distribution-annotation=PreferClose"),
             with_draft(),
         );
-        assert_eq!(decision.intent.to_string(), "SameZone", "{asks}: the next spelling decides");
+        assert_eq!(decision.intent.to_string(), "SameZone", "{asks}: the next field decides");
         assert_eq!(decision.problems.len(), 1, "{asks}");
         assert_eq!(decision.problems[0].field, field, "{asks}");
         assert!(matches!(decision.accepted, Accepted::UnknownValue(_)), "{asks}");
@@ -165,7 +165,7 @@ fn unknown_values_count_as_unset_and_are_named() {
 }
 
 #[test]
-fn defaults_of_namespace_and_cluster() {
+fn namespace_and_cluster_defaults_apply() {
     use nearhop_core::fixture::Fixture;
     use nearhop_core::world::Settings;
     let decide = |namespace: &str, cluster: Option<&str>, asks: &str| {
@@ -175,7 +175,7 @@ fn defaults_of_namespace_and_cluster() {
             ..Settings::default()
         };
         let world = Fixture::parse(&text).unwrap().world(settings);
-        world.intent(&key("web")).expect("in the fixture").clone()
+        world.intent(&key("web")).expect("the Service is in the fixture").clone()
     };
     let same_node = Some("PreferSameNode");
     let zone = "traffic-distribution=PreferSameZone";
@@ -185,7 +185,7 @@ fn defaults_of_namespace_and_cluster() {
     let wrong = decide("traffic-distribution=Oops", same_node, "");
     assert_eq!(wrong.spelling, Spelling::ClusterDefault);
     assert_eq!(wrong.problems[0].subject.to_string(), "Namespace default");
-    assert_eq!(wrong.accepted, Accepted::Yes, "the Service did nothing wrong");
+    assert_eq!(wrong.accepted, Accepted::Yes, "the fields of the Service are valid");
     let wrong = decide("", Some("Oops"), "");
     assert_eq!(wrong.problems[0].subject.to_string(), "setting --default-traffic-distribution");
 }

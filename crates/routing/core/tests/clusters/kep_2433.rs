@@ -153,7 +153,11 @@ mod controller {
              pods web x4 for=web on=a,b",
         );
         assert_eq!(hints(&world, "web"), counts(&[("a", 2), ("b", 2)]));
-        assert_eq!(world.capacity().without_cpu, [Name::from("b")], "and it is named");
+        assert_eq!(
+            world.capacity().without_cpu,
+            [Name::from("b")],
+            "the node without CPU is named"
+        );
     }
 
     #[test]
@@ -162,7 +166,7 @@ mod controller {
         assert_eq!(hints(&world, "web"), counts(&[("a", 1), ("b", 1)]));
         let more: String =
             (0..4).map(|i| format!("pod m{i} for=web on=a ip=10.9.0.{i}\n")).collect();
-        let touched = tell(&mut world, &more);
+        let touched = apply_text(&mut world, &more);
         converge(&mut world, touched);
         assert_eq!(hints(&world, "web"), counts(&[("a", 3), ("b", 3)]));
     }
@@ -194,7 +198,7 @@ mod kube_proxy {
         let world = world(&two_zones("topology-mode=Auto itp=Local"));
         let decision = route(&world, "a-0", "web").decision;
         assert_eq!(decision.cluster, None);
-        assert_eq!(decision.local.expect("Local is used").backends.len(), 2);
+        assert_eq!(decision.local.expect("the local set is used").backends.len(), 2);
     }
 
     /// The slices still have hints, but the proxy ignores them (KEP-2433 "Version Skew Strategy").
@@ -209,9 +213,9 @@ mod kube_proxy {
             .without(Gate::TopologyAwareHints)
             .without(Gate::ServiceTopology)
             .without(Gate::ServiceTrafficDistribution);
-        let node = world.node("a-1").expect("in the fixture");
+        let node = world.node("a-1").expect("the node is in the fixture");
         let slices: Vec<_> = world.slices(&key("web")).map(|slice| &**slice).collect();
-        let service = world.service(&key("web")).expect("in the fixture");
+        let service = world.service(&key("web")).expect("the Service is in the fixture");
         let port = &service.ports[0];
         let family = nearhop_core::Family::Ipv4;
         let endpoints =
@@ -223,14 +227,14 @@ mod kube_proxy {
             place: &Place::of(node),
             gates: HintGates::from(&off),
         });
-        assert_eq!(decision.cluster.expect("used").backends.len(), 4);
+        assert_eq!(decision.cluster.expect("the cluster set is used").backends.len(), 4);
     }
 
     #[test]
     fn gate_on_prefer_zone_no_hints_matching_zone_does_not_filter() {
         let mut world = world(&two_zones("traffic-policy=PreferZone"));
         // The node is not ready, so it adds no capacity and gets no hints, but its proxy runs.
-        tell(&mut world, "node c zone=c cpu=4 notready");
+        apply_text(&mut world, "node c zone=c cpu=4 notready");
         assert_eq!(chosen(&world, "c", "web").len(), 4);
     }
 }

@@ -65,7 +65,7 @@ fn check(tiers: &[usize], soft: bool) {
 fn validation_of_topology_keys() {
     let accepted = |keys: &str| {
         let world = world(&format!("service web topology-keys={keys}"));
-        let decision = world.intent(&key("web")).expect("in the fixture").clone();
+        let decision = world.intent(&key("web")).expect("the Service is in the fixture").clone();
         let why = decision.problems.first().map(|problem| problem.to_string());
         (decision.accepted == Accepted::Yes && matches!(decision.intent, Intent::Keys(_)), why)
     };
@@ -75,14 +75,14 @@ fn validation_of_topology_keys() {
     }
     let bad = [
         ("*,rack", "\"*\" at position 0 must be last"),
-        ("rack,rack", "\"rack\" is there twice"),
+        ("rack,rack", "\"rack\" occurs twice"),
         ("Bad_Prefix/x", "\"Bad_Prefix/x\" is not a label key"),
         ("-x", "\"-x\" is not a label key"),
         (&seventeen.join(","), "17 keys, at most 16 are allowed"),
     ];
     for (keys, cause) in bad {
         let (ok, why) = accepted(keys);
-        let why = why.expect("a problem");
+        let why = why.expect("the keys are invalid");
         assert!(!ok, "{keys}");
         assert!(why.starts_with("Service default/web: spec.topologyKeys: "), "{why}");
         assert!(why.contains(cause), "{why}");
@@ -95,7 +95,7 @@ fn incompatibility_with_external_traffic_policy_local() {
         0b0001,
         "port=80->8080 type=NodePort node-port=30080 etp=Local topology-keys=rack,*",
     ));
-    let decision = world.intent(&key("web")).expect("in the fixture");
+    let decision = world.intent(&key("web")).expect("the Service is in the fixture");
     assert!(matches!(decision.accepted, Accepted::Conflict(..)), "{:?}", decision.accepted);
     assert!(decision.problems[0].cause.contains("externalTrafficPolicy: Local"));
     // The Local policy applies to external traffic, the keys to internal traffic.
@@ -148,11 +148,11 @@ fn keys_are_tried_in_the_order_given() {
 /// No endpoint matches the hard keys: the connection is rejected, and the reason lists every tier
 /// tried.
 #[test]
-fn out_of_reach_is_refused_with_reasons() {
+fn no_endpoint_in_reach_is_rejected_with_reasons() {
     let world = world(&around(0b1000, "topology-keys=example.com/cage,rack"));
     let decision = route(&world, "here", "web").decision;
     assert_eq!(decision.internal, Verdict::Reject);
-    let reason = decision.cluster.expect("used").reason;
+    let reason = decision.cluster.expect("the cluster set is used").reason;
     assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
     let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
     let unmatched = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
@@ -164,9 +164,9 @@ fn out_of_reach_is_refused_with_reasons() {
 fn a_relabelled_node_changes_its_choice_and_its_endpoints() {
     let mut world = world(&around(0b1001, "topology-keys=rack,*"));
     assert_eq!(chosen(&world, "region", "web"), ["p3"]);
-    let touched = tell(&mut world, "node region rack=r1 zone=z2 region=g1 cpu=4");
-    assert!(touched.plan.contains(&key("web")), "the endpoint on it moved");
-    assert!(touched.nodes.contains("region"), "and so did the node itself");
+    let touched = apply_text(&mut world, "node region rack=r1 zone=z2 region=g1 cpu=4");
+    assert!(touched.plan.contains(&key("web")), "an endpoint is on the node");
+    assert!(touched.nodes.contains("region"), "the node itself changed");
     converge(&mut world, touched);
     assert_eq!(chosen(&world, "region", "web"), ["p0", "p3"]);
     assert_eq!(chosen(&world, "here", "web"), ["p0", "p3"]);

@@ -17,7 +17,7 @@ fn load(ask: &str) -> LoadPlan {
 fn ask_load(world: &nearhop_core::World, now: nearhop_core::world::PlanTime) -> LoadPlan {
     let service = key("web");
     let question = LoadQuestion { service: &service, port: 0, family: Family::Ipv4 };
-    plan_load(world, question, now).expect("the Service is there")
+    plan_load(world, question, now).expect("the Service exists")
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -60,7 +60,7 @@ fn hard_keys_leave_demand_unserved() {
 }
 
 #[test]
-fn a_plan_without_hints_says_why() {
+fn a_load_plan_without_hints_has_a_reason() {
     let cluster = world(
         "node a zone=a cpu=4\nnode b zone=b cpu=4\nnode c zone=c cpu=4\n\
          service web topology-mode=Auto\npods web x4 for=web on=a,b,c",
@@ -71,7 +71,7 @@ fn a_plan_without_hints_says_why() {
 }
 
 #[test]
-fn no_such_service_or_port_is_no_plan() {
+fn an_unknown_service_or_port_has_no_plan() {
     let world = world("service web no-ports");
     let (web, nope) = (key("web"), key("nope"));
     for service in [&web, &nope] {

@@ -10,7 +10,7 @@ use nearhop_core::{Change, Family, Name, ObjectRef, SlicePlan, World};
 
 /// Applies a change, writes the new plan of Service `web`, and returns that plan.
 fn step(world: &mut World, text: &str) -> SlicePlan {
-    tell(world, text);
+    apply_text(world, text);
     let done = plan(world, "web");
     apply_plan(world, &key("web"), plan(world, "web"));
     done
@@ -22,7 +22,7 @@ fn event_reasons(plan: &SlicePlan) -> Vec<&'static str> {
 
 /// One ready Pod on a node with a zone. The policy changes step by step and the hints follow.
 #[test]
-fn switching_policies_on_one_service() {
+fn hints_follow_policy_changes() {
     let mut world = world("node n zone=z cpu=4\nservice web\npod p for=web on=n");
     let steps = [
         ("", false, false),
@@ -37,12 +37,12 @@ fn switching_policies_on_one_service() {
     ];
     for (ask, zone, node) in steps {
         step(&mut world, &format!("service web {ask}"));
-        let slice = world.slices(&key("web")).next().expect("a slice").clone();
+        let slice = world.slices(&key("web")).next().expect("the Service has a slice").clone();
         assert_eq!(!slice.endpoints[0].hint_zones().is_empty(), zone, "{ask}");
         assert_eq!(!slice.endpoints[0].hint_nodes().is_empty(), node, "{ask}");
     }
     step(&mut world, "node n cpu=4\nservice web traffic-distribution=PreferSameNode");
-    let slice = world.slices(&key("web")).next().expect("a slice").clone();
+    let slice = world.slices(&key("web")).next().expect("the Service has a slice").clone();
     assert_eq!(
         (slice.endpoints[0].hint_zones().len(), slice.endpoints[0].hint_nodes().len()),
         (0, 1)
@@ -51,7 +51,7 @@ fn switching_policies_on_one_service() {
 
 /// Each intent can follow each other intent, and leaves no data of the earlier one.
 #[test]
-fn no_policy_leaves_traces() {
+fn a_policy_change_leaves_no_data_of_the_earlier_policy() {
     let asks = [
         "",
         "topology-mode=Auto",
@@ -99,9 +99,12 @@ fn auto_raises_events_on_transitions_only() {
     let message = &off.events[0].message;
     assert!(message.starts_with("Insufficient Node information"), "{message}");
     assert!(message.contains("without a zone: bare; 88.8 % of the CPU"), "{message}");
-    assert!(event_reasons(&step(&mut world, "node bare cpu=65")).is_empty(), "the same culprit");
+    assert!(
+        event_reasons(&step(&mut world, "node bare cpu=65")).is_empty(),
+        "the responsible node is the same"
+    );
     // The change of the node alone restores the hints, without any change of a Pod.
-    let touched = tell(&mut world, "node bare zone=a cpu=1");
+    let touched = apply_text(&mut world, "node bare zone=a cpu=1");
     assert!(touched.plan.contains(&key("web")));
     assert_eq!(event_reasons(&plan(&world, "web")), ["TopologyAwareHintsEnabled"]);
 }
@@ -109,7 +112,7 @@ fn auto_raises_events_on_transitions_only() {
 /// One node without a zone label among many does not remove any hints, also not for Services with
 /// endpoints on it: Auto assigns these endpoints to the zones that need them.
 #[test]
-fn one_node_without_a_zone_is_left_out_and_named() {
+fn one_node_without_a_zone_is_ignored_and_reported() {
     let nodes = "nodes a x10 zone=a cpu=4\nnodes b x10 zone=b cpu=4\n";
     let text = format!(
         "{nodes}node bare cpu=4\nservice web topology-mode=Auto\n\
@@ -122,17 +125,17 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     assert_eq!(named, ["Node bare: metadata.labels[topology.kubernetes.io/zone]"]);
     assert_eq!(hints(&world, "web").values().sum::<usize>(), 7, "every endpoint is hinted");
     assert!(chosen(&world, "a-1", "web").len() < 7);
-    assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use all endpoints");
+    assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients on that node use all endpoints");
 }
 
 /// If a Node changes while a plan is being written, the Service is planned again.
 #[test]
-fn a_plan_overtaken_by_a_node_is_repeated() {
+fn a_node_change_during_a_write_repeats_the_plan() {
     let mut world = World::new(Settings::default());
-    tell(&mut world, FOUR);
+    apply_text(&mut world, FOUR);
     let slow = plan(&world, "web");
-    let touched = tell(&mut world, "node c zone=c cpu=4");
-    assert!(touched.plan.is_empty(), "no hints are known to be set yet");
+    let touched = apply_text(&mut world, "node c zone=c cpu=4");
+    assert!(touched.plan.is_empty(), "the world has no hints yet");
     let touched = apply_plan(&mut world, &key("web"), slow);
     assert!(touched.plan.contains(&key("web")));
     // Four endpoints are too few for three zones.
@@ -142,13 +145,13 @@ fn a_plan_overtaken_by_a_node_is_repeated() {
 /// After a restart the controller uses the existing hints as its state, and keeps them up to an
 /// overload of 30 %.
 #[test]
-fn a_restart_keeps_hints_that_are_still_good() {
+fn a_restart_keeps_hints_within_the_limit() {
     let mut world = world(
         "node a zone=a cpu=4\nnode b zone=b cpu=4\nservice web topology-mode=Auto\n\
          pods web x8 for=web on=a,b",
     );
     // 4 and 4 hints; with 60 % of the CPU in b it is overloaded by 20 %, with 64 % by 28 %.
-    let touched = tell(&mut world, "node b zone=b cpu=7.2");
+    let touched = apply_text(&mut world, "node b zone=b cpu=7.2");
     assert!(touched.plan.is_empty(), "28 % is below the threshold: {touched:?}");
     let mut restarted = World::new(Settings::default());
     let fixture = "node a zone=a cpu=4\nnode b zone=b cpu=7.2\nservice web topology-mode=Auto\n\
@@ -168,7 +171,7 @@ fn a_restart_keeps_hints_that_are_still_good() {
 /// Weights change at most every 30 seconds, but a zone that lost its endpoints stops receiving
 /// traffic at once.
 #[test]
-fn balanced_moves_slowly_and_leaves_fast() {
+fn weights_change_slowly_and_lost_zones_at_once() {
     let text = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
                 service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
                 pods a x2 for=web on=a\npods b x2 for=web on=b";
@@ -176,24 +179,24 @@ fn balanced_moves_slowly_and_leaves_fast() {
     let at =
         |seconds: i64| PlanTime::at(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds));
     // Zone a has twice the demand: a third of it should go to b, but only after the waiting time.
-    tell(&mut world, "node a zone=a cpu=8");
-    let early = world.plan(&key("web"), at(10)).expect("a Service");
+    apply_text(&mut world, "node a zone=a cpu=8");
+    let early = world.plan(&key("web"), at(10)).expect("the Service exists");
     assert!(early.is_noop());
     assert_eq!(early.again_at, Some(at(30).now));
-    let late = world.plan(&key("web"), at(30)).expect("a Service");
+    let late = world.plan(&key("web"), at(30)).expect("the Service exists");
     assert!(!late.is_noop());
     assert_eq!(late.again_at, None);
     // The endpoints in b are gone: the weights change immediately.
     for pod in ["b-0", "b-1"] {
         world.apply(Change::Gone(ObjectRef::Pod(nearhop_core::PodKey::new("default", pod))));
     }
-    let dead = world.plan(&key("web"), at(11)).expect("a Service");
-    apply_plan(&mut world, &key("web"), dead);
+    let lost = world.plan(&key("web"), at(11)).expect("the Service exists");
+    apply_plan(&mut world, &key("web"), lost);
     assert_eq!(chosen(&world, "b", "web"), ["a-0", "a-1"]);
 }
 
 #[test]
-fn balanced_needs_a_zone_for_each_endpoint_and_says_which_node_has_none() {
+fn balanced_needs_a_zone_for_each_endpoint_and_names_nodes_without_one() {
     let world = world(
         "node a zone=a cpu=4\nnode bare cpu=4\n\
          service web traffic-distribution=nearhop.dev/Balanced\npods web x2 for=web on=a,bare",
@@ -208,7 +211,7 @@ fn balanced_needs_a_zone_for_each_endpoint_and_says_which_node_has_none() {
 
 /// A plan reports same-zone hints that cannot be complete, because proxies ignore incomplete hints.
 #[test]
-fn partial_hints_are_named() {
+fn incomplete_hints_are_reported() {
     let world = world(
         "node a zone=a cpu=4\nnode bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
          pods web x2 for=web on=a,bare",
@@ -220,21 +223,21 @@ fn partial_hints_are_named() {
 /// A plan leaves out a Pod whose Node is unknown, and must be repeated. When the Node appears, this
 /// change alone affects the Service.
 #[test]
-fn a_missing_node_holds_its_pods_back() {
+fn pods_on_an_unknown_node_are_left_out_until_it_appears() {
     let mut world = world("node a zone=a cpu=4\nservice web\npods web x2 for=web on=a,late");
     let held = &plan(&world, "web").missing_nodes;
     assert_eq!(held.len(), 1);
     let expected = "Pod default/web-1: spec.nodeName: skipping Pod web-1 for Service default/web: \
                     Node late Not Found";
     assert!(held[0].to_string().starts_with(expected), "{}", held[0]);
-    let touched = tell(&mut world, "node late zone=b cpu=4");
+    let touched = apply_text(&mut world, "node late zone=b cpu=4");
     assert!(touched.plan.contains(&key("web")));
     converge(&mut world, touched);
     assert_eq!(chosen(&world, "a", "web").len(), 2);
 }
 
 #[test]
-fn services_that_want_no_slices_keep_what_they_have() {
+fn services_without_selector_keep_their_slices() {
     for ask in ["no-selector", "type=ExternalName"] {
         let mut world = world("node a zone=a\nservice web\npod p for=web on=a");
         let before: Vec<_> = world.slices(&key("web")).cloned().collect();
@@ -257,7 +260,7 @@ fn nothing_is_created_for_a_service_being_deleted() {
 }
 
 #[test]
-fn families_are_planned_apart_and_dropped_with_the_service() {
+fn families_are_planned_separately_and_removed_with_the_service_family() {
     let mut world = world(
         "node a zone=a\nservice web families=IPv4,IPv6\npod p for=web on=a ip=10.9.0.1 ip=fd00::1\n\
          pod four for=web on=a ip=10.9.0.2",
@@ -278,7 +281,7 @@ fn families_are_planned_apart_and_dropped_with_the_service() {
 
 /// A restart does not change weights that are still within the limits.
 #[test]
-fn a_restart_keeps_weights_that_are_still_good() {
+fn a_restart_keeps_weights_within_the_limit() {
     let nodes = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
                  service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
                  pods a x50 for=web on=a\n";
@@ -291,8 +294,9 @@ fn a_restart_keeps_weights_that_are_still_good() {
     }
     let plan = plan(&restarted, "web");
     assert_eq!(plan.update.len(), 1, "only the slice that lost an endpoint");
-    let routing = before.slices(&key("web")).next().expect("a slice").routing.clone();
-    assert_eq!(plan.update[0].routing, routing, "and its weights stay");
+    let routing =
+        before.slices(&key("web")).next().expect("the Service has a slice").routing.clone();
+    assert_eq!(plan.update[0].routing, routing, "the weights stay the same");
 }
 
 /// The first endpoint of a zone gets traffic at once, even if its share is small.
@@ -308,13 +312,16 @@ fn balanced_sends_traffic_to_every_zone() {
     let unhinted = |slice: &std::sync::Arc<nearhop_core::model::Slice>| {
         slice.endpoints.iter().any(|endpoint| endpoint.hint_zones().is_empty())
     };
-    assert!(!world.slices(&key("web")).any(unhinted), "standard proxies need every hint");
+    assert!(
+        !world.slices(&key("web")).any(unhinted),
+        "every endpoint has a hint, as standard proxies require"
+    );
 }
 
 /// The API allows eight zones in a hint. If an endpoint needs more, no endpoint is hinted, and only
 /// the weights express the policy.
 #[test]
-fn more_than_eight_sending_zones_go_without_standard_hints() {
+fn more_than_eight_zones_per_endpoint_give_no_standard_hints() {
     let cluster = |zones: usize| {
         let nodes: String = (0..zones).map(|i| format!("node n{i} zone=z{i} cpu=4\n")).collect();
         world(&format!(
@@ -329,7 +336,7 @@ fn more_than_eight_sending_zones_go_without_standard_hints() {
 
 /// Auto sets no hints if nodes without a zone have more than a tenth of the CPU.
 #[test]
-fn a_tenth_of_the_cpu_may_have_no_zone() {
+fn auto_allows_a_tenth_of_the_cpu_without_a_zone() {
     let refused = |bare: &str| {
         let world = world(&format!("{FOUR}\nnode bare cpu={bare}"));
         matches!(plan(&world, "web").outcome[&Family::Ipv4], HintOutcome::Refused(_))

@@ -44,7 +44,10 @@ fn same_zone_if_it_has_an_endpoint_else_any_endpoint() {
     let reason = reason(&world, "c-0");
     assert_eq!(reason.tier, Tier::All);
     assert_eq!(misses(&reason), [(&Tier::SameZone, &Miss::HintedElsewhere)]);
-    assert_eq!(reason.to_string(), "all; not same-zone: no endpoint is hinted for this place");
+    assert_eq!(
+        reason.to_string(),
+        "all; not same-zone: no endpoint has a hint for this node or zone"
+    );
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn one_unhinted_endpoint_switches_hints_off() {
 }
 
 #[test]
-fn a_node_without_zone_uses_all_endpoints_and_says_so() {
+fn a_node_without_zone_uses_all_endpoints_and_reports_it() {
     let text = format!(
         "{THREE_ZONES}node bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
          pods web x2 for=web on=a-0,b-0"
@@ -95,7 +98,7 @@ fn serving_while_terminating_is_the_last_resort() {
     let mut world = world(&text);
     assert_eq!(chosen(&world, "a-0", "web"), ["t0", "t1"]);
     assert_eq!(reason(&world, "a-0").candidates, Candidates::ServingTerminating);
-    let touched = tell(&mut world, "pod r for=web on=c-0 ip=10.9.0.1");
+    let touched = apply_text(&mut world, "pod r for=web on=c-0 ip=10.9.0.1");
     converge(&mut world, touched);
     assert_eq!(chosen(&world, "a-0", "web"), ["r"]);
 }
@@ -123,7 +126,7 @@ fn a_port_without_endpoints_is_rejected() {
     let world = world(&format!("{THREE_ZONES}service web\npod n for=web on=a-0 notready"));
     let decision = route(&world, "a-0", "web").decision;
     assert_eq!((decision.internal, decision.has_any), (Verdict::Reject, false));
-    assert_eq!(decision.cluster.expect("used").reason.tier, Tier::NoEndpoint);
+    assert_eq!(decision.cluster.expect("the cluster set is used").reason.tier, Tier::NoEndpoint);
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn local_policies_drop_if_the_node_has_no_endpoint() {
     let there = route(&world, "b-0", "web").decision;
     assert_eq!((there.internal, there.external), (Verdict::Drop, Some(Verdict::Drop)));
     // Still present for clients on the node itself, which the external policy Local allows.
-    assert_eq!(there.cluster.expect("exposed").backends.len(), 1);
+    assert_eq!(there.cluster.expect("the port is exposed").backends.len(), 1);
 }
 
 /// Hard keys also limit the choice if only terminating endpoints remain.
@@ -160,7 +163,7 @@ fn balanced_spills_by_weight() {
          pod a0 for=web on=a-0\npods b x4 for=web on=b-0,b-1\npods c x4 for=web on=c-0,c-1"
     );
     let world = world(&text);
-    let set = route(&world, "a-0", "web").decision.cluster.expect("used");
+    let set = route(&world, "a-0", "web").decision.cluster.expect("the cluster set is used");
     assert_eq!(set.reason.tier, Tier::Weights);
     let weight = |zone: &str| -> u64 {
         let of_zone = set.backends.iter().filter(|b| b.zone.as_ref().is_some_and(|z| *z == zone));
@@ -179,7 +182,7 @@ fn balanced_spills_by_weight() {
 /// While slices disagree about the routing, nodes use the hints; if the hints are incomplete, nodes
 /// use all endpoints.
 #[test]
-fn a_transition_is_safe_at_every_step() {
+fn endpoints_are_available_at_every_step_of_a_transition() {
     let text = format!(
         "{THREE_ZONES}service web traffic-distribution=nearhop.dev/Nearest\n\
          pods web x250 for=web on=a-0,b-0,c-0"
@@ -193,7 +196,7 @@ fn a_transition_is_safe_at_every_step() {
         }
     });
     let reason_now = reason(&world, "a-1");
-    assert_eq!(reason_now.tier, Tier::SameZone, "the hints say the same zone");
+    assert_eq!(reason_now.tier, Tier::SameZone, "the hints are for the same zone");
     assert!(matches!(reason_now.tried[0].miss, Miss::RoutingDisagrees { .. }));
     tamper(&mut world, |i, slice| {
         if i == 2 {
@@ -213,7 +216,7 @@ fn a_broken_annotation_falls_back_to_hints_and_is_reported() {
     let mut world = world(&text);
     tamper(&mut world, |_, slice| slice.routing = SliceRouting::read(Some("{\"v\":1,")));
     assert_eq!(reason(&world, "a-1").tier, Tier::SameZone);
-    let problem = world.problems().first().expect("a problem").to_string();
+    let problem = world.problems().first().expect("the world has a problem").to_string();
     let expected = "EndpointSlice default/web-1: metadata.annotations[nearhop.dev/routing]: \
                     not readable";
     assert!(problem.starts_with(expected), "{problem}");
@@ -221,25 +224,25 @@ fn a_broken_annotation_falls_back_to_hints_and_is_reported() {
 
 /// Two endpoints with one address: a ready endpoint wins over endpoints that are not ready.
 #[test]
-fn an_address_counts_once() {
+fn a_duplicate_address_is_used_once() {
     let text = format!(
         "{THREE_ZONES}service web\npod p0 for=web on=a-0 ip=10.0.0.1\n\
          pod p1 for=web on=b-0 ip=10.0.0.1 terminating\npod p2 for=web on=b-0 ip=10.0.0.1 notready"
     );
-    let set = route(&world(&text), "a-0", "web").decision.cluster.expect("used");
+    let set = route(&world(&text), "a-0", "web").decision.cluster.expect("the cluster set is used");
     assert_eq!(set.backends.len(), 1);
-    assert!(set.backends[0].local, "the ready one, on this node");
+    assert!(set.backends[0].local, "the ready endpoint is on this node");
 }
 
 /// Plans and routes use a zone label that is set late (KEP-2433 "Identifying Zones").
 #[test]
-fn a_zone_label_that_arrives_late_counts() {
+fn a_late_zone_label_is_used() {
     let mut world = world(
         "node a zone=a cpu=4\nnode b cpu=4\nservice web traffic-distribution=PreferSameZone\n\
          pods web x2 for=web on=a,b",
     );
     assert_eq!(chosen(&world, "a", "web").len(), 2);
-    let touched = tell(&mut world, "node b zone=b cpu=4");
+    let touched = apply_text(&mut world, "node b zone=b cpu=4");
     assert!(touched.plan.contains(&key("web")));
     converge(&mut world, touched);
     assert_eq!(chosen(&world, "a", "web"), ["web-0"]);
@@ -247,11 +250,11 @@ fn a_zone_label_that_arrives_late_counts() {
 }
 
 #[test]
-fn a_heartbeat_touches_nothing() {
+fn unchanged_objects_affect_nothing() {
     let text =
         format!("{THREE_ZONES}service web topology-mode=Auto\npods web x6 for=web on=a-0,b-0,c-0");
     let mut world = world(&text);
-    assert!(tell(&mut world, &text).is_empty(), "the same objects again");
+    assert!(apply_text(&mut world, &text).is_empty(), "applying the same objects affects nothing");
 }
 
 /// The proxy reads an unset `ready` as ready; the controller sets no hint for it.
@@ -267,7 +270,7 @@ fn unset_conditions_count_as_ready_for_a_proxy() {
 /// If nearhop runs beside a cluster's own controller, both write slices for a Service: only
 /// nearhop's slices are read.
 #[test]
-fn beside_another_controller_only_our_slices_are_routed() {
+fn beside_another_controller_only_slices_of_nearhop_are_routed() {
     let text = format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0");
     let ours = Name::from(well_known::NEARHOP_CONTROLLER);
     let settings = Settings {
@@ -276,7 +279,7 @@ fn beside_another_controller_only_our_slices_are_routed() {
         ..Settings::default()
     };
     let mut world = Fixture::parse(&text).unwrap().world(settings);
-    let mut theirs = (**world.slices(&key("web")).next().expect("a slice")).clone();
+    let mut theirs = (**world.slices(&key("web")).next().expect("the Service has a slice")).clone();
     theirs.name = "web-theirs".into();
     theirs.labels = [
         (well_known::SERVICE_NAME, "web"),
@@ -286,15 +289,24 @@ fn beside_another_controller_only_our_slices_are_routed() {
     .collect();
     theirs.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
     world.apply(Change::put(theirs));
-    assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 2);
-    assert!(plan(&world, "web").is_noop(), "and theirs is left alone");
+    assert_eq!(
+        route(&world, "a-0", "web")
+            .decision
+            .cluster
+            .expect("the cluster set is used")
+            .backends
+            .len(),
+        2
+    );
+    assert!(plan(&world, "web").is_noop(), "the plan does not change the foreign slice");
 }
 
 /// Slices of another controller are routed, and plans never delete them.
 #[test]
-fn foreign_slices_are_left_alone() {
+fn foreign_slices_are_routed_and_not_deleted() {
     let mut world = world(&format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0"));
-    let mut foreign = (**world.slices(&key("web")).next().expect("a slice")).clone();
+    let mut foreign =
+        (**world.slices(&key("web")).next().expect("the Service has a slice")).clone();
     foreign.name = "by-hand".into();
     foreign.labels =
         [(well_known::SERVICE_NAME, "web"), (well_known::MANAGED_BY, "me")].into_iter().collect();
@@ -302,5 +314,13 @@ fn foreign_slices_are_left_alone() {
     foreign.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
     world.apply(Change::put(foreign));
     assert!(plan(&world, "web").is_noop());
-    assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 3);
+    assert_eq!(
+        route(&world, "a-0", "web")
+            .decision
+            .cluster
+            .expect("the cluster set is used")
+            .backends
+            .len(),
+        3
+    );
 }

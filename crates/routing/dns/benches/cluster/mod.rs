@@ -1,5 +1,5 @@
-//! A cluster as big as those that the targets are stated for: 10,000 Services, 50,000 Pods with
-//! PodLocators, 500 nodes in five zones. Only what a DNS server watches: no Pods.
+//! A cluster of the size in the performance targets: 10,000 Services, 50,000 Pods with PodLocators,
+//! 500 nodes in five zones. It has only the objects that the DNS server watches, so no Pod objects.
 
 use std::fmt::Write as _;
 
@@ -10,20 +10,20 @@ use nearhop_core::world::Settings;
 use nearhop_core::{Change, Name, Object, PodKey, World};
 use nearhop_dns::state::State;
 
-/// How many Services; every other one is headless and asks for topology.
+/// Number of Services. All have topology keys; every second one is headless.
 pub(crate) const SERVICES: usize = 10_000;
-/// Pods of each Service.
+/// Number of Pods of each Service.
 pub(crate) const PODS: usize = 5;
 const NODES: usize = 500;
 const ZONES: usize = 5;
 
-/// The cluster as text.
+/// The cluster in the fixture language.
 pub(crate) fn text() -> String {
     let mut text = String::from("namespace default\n");
     for node in 0..NODES {
         let (zone, rack) = (node % ZONES, node % 50);
         writeln!(text, "node node-{node} zone=zone-{zone} rack=rack-{rack} region=r")
-            .expect("text");
+            .expect("a String accepts all writes");
     }
     for number in 0..SERVICES {
         let headless = if number % 2 == 0 { "" } else { " cluster-ip=None" };
@@ -34,14 +34,14 @@ pub(crate) fn text() -> String {
             text,
             "service service-{number} port=http:80->8080{headless} topology-keys={keys}"
         )
-        .expect("text");
+        .expect("a String accepts all writes");
         writeln!(text, "pods service-{number} x{PODS} for=service-{number} on={nodes}")
-            .expect("text");
+            .expect("a String accepts all writes");
     }
     text
 }
 
-/// The locators of the cluster's Pods, each with texts of its own, as they come from the API.
+/// The PodLocators of the Pods. No two share a string, like objects from the API server.
 pub(crate) fn locators(fixture: &Fixture) -> Vec<Change> {
     let fresh = |name: &Name| Name::from(name.as_str());
     let locator = |pod: &Pod| {
@@ -59,9 +59,9 @@ pub(crate) fn locators(fixture: &Fixture) -> Vec<Change> {
     fixture.pods.iter().map(locator).collect()
 }
 
-/// The cluster, without its locators and with them aside.
+/// The state without PodLocators, and the fixture to create them from.
 pub(crate) fn build() -> (State, Fixture) {
-    let fixture = Fixture::parse(&text()).expect("it is written here");
+    let fixture = Fixture::parse(&text()).expect("the text is valid");
     let planned = fixture.world(Settings::default());
     let mut world = World::new(Settings::default());
     let services = fixture.services.iter();

@@ -29,7 +29,7 @@ pub(super) enum ExchangeError {
     TimedOut,
     #[error("{0}")]
     Network(#[from] io::Error),
-    #[error("no socket to send from: {0}")]
+    #[error("cannot open a socket: {0}")]
     NoSocket(io::Error),
     #[error("the query cannot be encoded: {0}")]
     Unencodable(#[from] ProtoError),

@@ -60,8 +60,14 @@ mod tests {
     fn only_probes_of_this_process_are_recognized() {
         let loops = LoopProbes::new(2, 0xabc);
         let name = |text: &str| AskedName::parse(text).unwrap();
-        assert!(!loops.note(&name("0000000000000abd-1.nearhop-loop")), "another process");
-        assert!(!loops.note(&name("0000000000000abc-2.nearhop-loop")), "no such server");
+        assert!(
+            !loops.note(&name("0000000000000abd-1.nearhop-loop")),
+            "the probe is of another process"
+        );
+        assert!(
+            !loops.note(&name("0000000000000abc-2.nearhop-loop")),
+            "there is no upstream server 2"
+        );
         assert!(!loops.note(&name("0000000000000abc-1.example")));
         assert!(loops.note(&name("0000000000000ABC-1.Nearhop-Loop")), "case does not matter");
         assert_eq!((loops.has_returned(0), loops.has_returned(1)), (false, true));

@@ -178,7 +178,7 @@ mod tests {
         names.add(WEB, 12);
         assert_eq!(names.find(&message, WEB), Some((0, 12)));
         assert_eq!(names.find(&message, DB), Some((3, 16)));
-        assert_eq!(names.find(&message, b"\x03SVC"), None, "another case");
+        assert_eq!(names.find(&message, b"\x03SVC"), None, "lookups are case-sensitive");
         assert_eq!(names.find(&message, b""), None);
         // A name written with a pointer is found through the pointer.
         let at = message.len();

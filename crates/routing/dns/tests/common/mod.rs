@@ -2,7 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     dead_code,
-    reason = "a test fails by panicking, and each test file uses a part"
+    reason = "a test fails by panicking, and each test file uses some of the helpers"
 )]
 
 use std::net::{IpAddr, SocketAddr};

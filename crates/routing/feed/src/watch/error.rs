@@ -17,8 +17,8 @@ pub(crate) enum Error {
     /// The API server is unreachable.
     #[error("the API server is unreachable: {}", chain(.0))]
     Unreachable(#[source] kube::Error),
-    /// The response broke off.
-    #[error("the response broke off: {}", chain(.0))]
+    /// The response ended early.
+    #[error("the response ended early: {}", chain(.0))]
     Broken(#[source] kube::Error),
     /// The API server rejected the request.
     #[error("{0}")]
@@ -36,7 +36,7 @@ pub(crate) enum Error {
     #[error("the streaming list ended before it was complete; using paged lists")]
     Incomplete,
     /// The API server lost versions that it had sent: its store was restored from a backup.
-    #[error("the server went back from version {} to {}; listing again", .from.as_str(), .to.as_str())]
+    #[error("resourceVersion decreased from {} to {}; listing again", .from.as_str(), .to.as_str())]
     WentBack {
         /// The version seen before.
         from: Version,
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_read_from_a_status_or_from_text() {
+    fn refusals_are_parsed_from_status_or_text() {
         let body = br#"{"kind":"Status","message":"m","reason":"TooManyRequests","details":{"retryAfterSeconds":3},"code":429}"#;
         let second = Some(Duration::from_secs(1));
         let refusal = Refusal::read(429, second, body);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_say_what_to_do() {
+    fn rejections_describe_the_fix() {
         let describe = |code, target: &Target| {
             Error::Refused(Refusal::read(code, None, b"no")).describe(target)
         };
@@ -204,7 +204,7 @@ mod tests {
         for absurd in ["61", "9223372036854775808", "99999999999999999999"] {
             let body = format!(r#"{{"reason":"Busy","details":{{"retryAfterSeconds":{absurd}}}}}"#);
             let refusal = Refusal::read(429, None, body.as_bytes());
-            assert_eq!(refusal.to_string(), "429 Busy: ", "it is a Status all the same");
+            assert_eq!(refusal.to_string(), "429 Busy: ", "the body is still parsed as a Status");
             assert_eq!(Error::Refused(refusal).retry_after(), minute, "{absurd}");
         }
         assert_eq!(parse_retry_after("-5"), Some(Duration::ZERO));

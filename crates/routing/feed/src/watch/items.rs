@@ -12,7 +12,7 @@ use bytes::{Buf, BytesMut};
 #[derive(Debug, Default)]
 pub(crate) struct Items {
     buffer: BytesMut,
-    /// How far the buffer was looked at.
+    /// The number of scanned bytes of the buffer.
     at: usize,
     place: Place,
     text: Text,
@@ -71,7 +71,7 @@ impl Items {
         None
     }
 
-    /// The list without its items, when nothing more will come.
+    /// The list without its items. Call it after the last chunk.
     pub(crate) fn into_envelope(self) -> Vec<u8> {
         self.envelope
     }
@@ -138,7 +138,7 @@ impl Items {
         }
     }
 
-    /// Moves what was looked at to the envelope.
+    /// Moves the scanned bytes to the envelope.
     fn keep(&mut self) {
         self.envelope.extend_from_slice(&self.buffer[..self.at]);
         self.buffer.advance(std::mem::take(&mut self.at));
@@ -167,13 +167,13 @@ mod tests {
             assert_eq!(
                 cut(text.as_bytes(), step),
                 (items.iter().map(|item| (*item).to_owned()).collect(), envelope.to_owned()),
-                "in steps of {step}"
+                "in chunks of {step} bytes"
             );
         }
     }
 
     #[test]
-    fn items_are_cut_wherever_the_chunks_end() {
+    fn items_are_found_across_chunk_boundaries() {
         check(
             r#"{"kind":"L","metadata":{"a":["items",[1]]},"items":[{"a":[1,"]"]}, {"b":"\"}]"},null]}"#,
             &[r#"{"a":[1,"]"]}"#, r#"{"b":"\"}]"}"#, "null"],
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_may_come_last_and_items_may_be_absent() {
+    fn metadata_after_items_and_missing_items_are_accepted() {
         check(
             "{ \"items\" : [\n {} ,\n{}\n] , \"metadata\":{\"x\":\"\\\\\"}}",
             &["{}", "{}"],
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_no_text_harms_no_other() {
+    fn an_item_with_invalid_utf_8_does_not_affect_others() {
         let (items, envelope) = cut(b"{\"items\":[{\"a\":\"\xff\"},{}]}", 3);
         assert_eq!(items.len(), 2);
         assert_eq!(envelope, "{\"items\":[]}");

@@ -96,7 +96,8 @@ impl<'de, D: Decoder> Visitor<'de> for LineOf<D> {
         f.write_str("an event of a watch")
     }
 
-    /// The type says how to read the object. Where it comes after it, the object has to wait.
+    /// The type decides how to read the object. If the type comes after the object, the object is read
+    /// later.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut event = None;
         let mut line = None;
@@ -218,14 +219,14 @@ mod tests {
     const POD: &str = r#"{"metadata":{"namespace":"n","name":"p","uid":"u","resourceVersion":"7","managedFields":[{}]},"spec":{"nodeName":"x"}}"#;
 
     #[test]
-    fn the_usual_line_is_read() {
+    fn watch_events_are_parsed() {
         check(&format!(r#"{{"type":"ADDED","object":{POD}}}"#), r#"n/p on Some("x") at 7"#);
         check(&format!(r#"{{"type":"MODIFIED","object":{POD}}}"#), r#"n/p on Some("x") at 7"#);
         check(&format!(r#"{{"type":"DELETED","object":{POD}}}"#), "n/p gone at 7");
     }
 
     #[test]
-    fn an_unusual_order_and_fields_there_twice_are_read() {
+    fn field_order_and_duplicate_fields_are_accepted() {
         check(&format!(r#"{{"object":{POD},"type":"ADDED"}}"#), r#"n/p on Some("x") at 7"#);
         check(&format!(r#"{{"x":[1],"object":{POD},"type":"DELETED"}}"#), "n/p gone at 7");
         let twice = POD.replace(r#""nodeName":"x""#, r#""nodeName":"x","nodeName":"y""#);
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_cost_only_themselves() {
+    fn fields_of_the_wrong_type_are_reported_and_ignored() {
         let wrong = POD.replace(r#""x""#, "5");
         check(
             &format!(r#"{{"type":"ADDED","object":{wrong}}}"#),
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_is_a_problem_of_its_object() {
+    fn an_unknown_event_type_is_reported_with_its_object() {
         let cause = "(whole object): not readable:";
         for (given, said) in [("\"FOO\"", "\"FOO\""), ("5", "a number"), ("null", "missing")] {
             check(
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_broken_text_the_name_remains() {
+    fn invalid_json_is_reported_with_the_name_of_the_object() {
         let broken = POD.replace(r#""spec":{"#, r#""spec":{{"#);
         let added = changed(&format!(r#"{{"type":"ADDED","object":{broken}}}"#));
         assert_eq!(added.change, None);
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn bookmarks_say_why() {
+    fn both_kinds_of_bookmarks_are_parsed() {
         let mark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9"},"spec":{}}}"#;
         assert_eq!(read(mark), Line::Bookmark(Bookmark::Progress, Version::from("9")));
         let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_end_the_watch() {
+    fn error_events_are_parsed() {
         let error = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old resource version: 1 (9)","reason":"Expired","code":410}}"#;
         let Line::Error(refusal) = read(error) else { panic!() };
         assert!(refusal.is_expired());

@@ -32,7 +32,7 @@ impl Lines {
         }
     }
 
-    /// What came after the last end of line, when nothing more will come.
+    /// The bytes after the last newline. Call it after the last chunk.
     pub(crate) fn rest(&mut self) -> Option<BytesMut> {
         self.searched = 0;
         let rest = self.buffer.split();
@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_do_not_matter(
+        fn chunk_boundaries_do_not_affect_lines(
             text in "[ab\n\u{e9}]{0,40}",
             cuts in proptest::collection::vec(0usize..1000, 0..8),
         ) {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_whole_when_its_end_is_there() {
+    fn a_line_is_returned_after_its_newline() {
         let mut lines = Lines::default();
         lines.push(b"\n\nab");
         assert_eq!(lines.next(), None);

@@ -1,4 +1,4 @@
-//! The requests: path and parameters of lists and watches. Nothing is sent here.
+//! The requests: path and parameters of lists and watches. This module does not send them.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use http::header::{ACCEPT, ACCEPT_ENCODING};
 use kube::client::Body;
 use nearhop_api::Version;
 
-/// What is asked of the server.
+/// A request to the API server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Query<'a> {
     /// A list; see [`Page`].
     List(Page<'a>),
-    /// A list in the form of a watch, which then goes on as one.
+    /// A list in the form of a watch, which then continues as a watch.
     StreamingList {
         /// How long.
         timeout: Duration,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_asked_for_without_a_version() {
+    fn list_queries_have_no_version() {
         let all = Selectors::default();
         let list = Query::List(Page::First(500));
         check("/api/v1/pods", &all, list, "limit=500");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_asked_for_with_bookmarks_and_an_end() {
+    fn watch_queries_request_bookmarks_and_a_timeout() {
         let all = Selectors::default();
         let timeout = Duration::from_millis(1_500);
         let list = Query::StreamingList { timeout };

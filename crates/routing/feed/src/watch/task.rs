@@ -201,7 +201,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         match stream.line(self.options.stall).await {
             Err(Error::Silent(_)) => {
                 self.status.stalled();
-                tracing::debug!(resource = self.resource(), "silent watch closed; resuming");
+                tracing::debug!(resource = self.resource(), "idle watch closed; resuming");
                 Ok(None)
             }
             line => line,

@@ -1,4 +1,4 @@
-//! A path to a server that can be closed: it cuts off all connections.
+//! A TCP forwarder to a server. Closing it closes all its connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A way to a server.
+/// A forwarder to a server.
 pub(crate) struct Gate {
-    /// Where to connect to instead.
+    /// The URL to use instead of the server's.
     pub(crate) url: String,
     open: Arc<watch::Sender<bool>>,
 }

@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, even on a busy machine.
+/// Longer than any wait in these tests, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Options that watch Pods of the namespace `default`, and do not wait long.
+/// Options that watch Pods of the namespace `default`, with short back-offs.
 pub(crate) fn pods(lists: Lists) -> Options {
     let fields = Some("metadata.namespace=default".to_owned());
     let selectors = Selectors { labels: None, fields };
@@ -87,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// A client that reaches the server by this way.
+/// A client that connects to this URL.
 pub(crate) async fn client(server: &ApiServer, url: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
     let usual = KubeConfigOptions::default();
@@ -97,15 +97,15 @@ pub(crate) async fn client(server: &ApiServer, url: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A feed of Pods, and what it has said so far.
+/// A feed of Pods and its events so far.
 pub(crate) struct Listener {
     pub(crate) feed: Feed,
     events: Receiver<Vec<Event>>,
-    /// Events that arrived together with others and were not looked at yet.
+    /// Received events that the test has not read yet.
     waiting: VecDeque<Event>,
-    /// Names of the Pods that are there.
+    /// Names of the existing Pods.
     pub(crate) pods: BTreeSet<String>,
-    /// The names on all lists.
+    /// The names in each list; `None` if the list has none.
     pub(crate) lists: Vec<Option<BTreeSet<String>>>,
     /// Names of deleted Pods.
     pub(crate) gone: Vec<String>,
@@ -120,7 +120,7 @@ impl Listener {
         Self { feed, events, waiting, pods, lists, gone, problems }
     }
 
-    /// Takes events until there is nothing more to wait for.
+    /// Reads events until `done` returns true.
     pub(crate) async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             if let Some(event) = self.waiting.pop_front() {
@@ -128,17 +128,18 @@ impl Listener {
                 continue;
             }
             let batch = timeout(PATIENCE, self.events.recv()).await;
-            let batch = batch.unwrap_or_else(|_| panic!("{what}: {:?}", self.summary()));
-            self.waiting.extend(batch.expect("the feed goes on"));
+            let batch = batch
+                .unwrap_or_else(|_| panic!("timeout: expected {what}, found {:?}", self.summary()));
+            self.waiting.extend(batch.expect("the feed runs"));
         }
     }
 
     pub(crate) async fn until_pods(&mut self, names: &BTreeSet<String>) {
-        let what = format!("waiting for {names:?}");
+        let what = format!("the Pods {names:?}");
         self.until(&what, |seen| seen.pods == *names && !seen.lists.is_empty()).await;
     }
 
-    /// Waits for what happens without an event.
+    /// Waits for a status; a status change has no event.
     pub(crate) async fn until_status(&self, done: impl Fn(&nearhop_feed::Status) -> bool) {
         let reached = async {
             while !done(&self.feed.status()[0]) {

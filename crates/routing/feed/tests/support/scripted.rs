@@ -1,4 +1,5 @@
-//! A server of a few lines that answers by a script, for what a sound server does not do.
+//! A small HTTP server whose replies come from a script, for faults that a real API server does not
+//! have.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,21 +7,21 @@ use kube::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What to answer.
+/// A reply.
 pub(crate) enum Answer {
-    /// A code, headers and a whole body.
+    /// A status code, headers and a complete body.
     Whole(u16, &'static str, String),
-    /// The beginning of a stream, and then nothing more, for ever.
+    /// A stream that stays open after this text.
     Quiet(String),
-    /// A stream that ends in order.
+    /// A stream that ends correctly.
     Ended(String),
-    /// A stream that breaks off.
+    /// A stream whose connection closes before its end.
     Broken(String),
-    /// Nothing at all, for ever.
+    /// No reply; the connection stays open.
     Nothing,
 }
 
-/// A running script.
+/// A running server and its requests.
 pub(crate) struct Scripted {
     pub(crate) client: Client,
     requests: Arc<Mutex<Vec<String>>>,
@@ -92,12 +93,12 @@ async fn write_answer(stream: &mut TcpStream, answer: Answer) {
     };
     let _ = stream.write_all(text.as_bytes()).await;
     if matches!(answer, Answer::Quiet(_) | Answer::Nothing) {
-        // Until the client goes.
+        // Wait until the client disconnects.
         let _ = stream.read_u8().await;
     }
 }
 
-/// A Pod.
+/// A Pod as JSON.
 pub(crate) fn pod(name: &str, version: u32) -> String {
     format!(
         r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"u","resourceVersion":"{version}"}}}}"#
@@ -123,12 +124,12 @@ pub(crate) fn page(version: u32, next: &str, items: &[String]) -> Answer {
     Answer::Whole(200, "", body)
 }
 
-/// A refusal.
+/// An error reply with a Status.
 pub(crate) fn refusal(code: u16, reason: &str) -> Answer {
     Answer::Whole(code, "", status(code, reason))
 }
 
-/// A Status.
+/// A Status as JSON.
 pub(crate) fn status(code: u16, reason: &str) -> String {
     format!(r#"{{"kind":"Status","message":"by script","reason":"{reason}","code":{code}}}"#)
 }

@@ -17,7 +17,7 @@ pub enum ConntrackError {
     Open(KernelError),
     /// The kernel does not support conntrack requests.
     #[error(
-        "the kernel does not answer about tracked flows: load the module nf_conntrack_netlink, or \
+        "the kernel does not support conntrack requests: load the module nf_conntrack_netlink, or \
          use a kernel with CONFIG_NF_CT_NETLINK"
     )]
     NoModule,
@@ -41,7 +41,7 @@ pub enum ConntrackError {
     },
     /// Answers were lost because the socket buffer overflowed.
     #[error(
-        "the kernel's answers were lost when it was asked to {action} ({errno}): raise \
+        "replies of the kernel to the request to {action} were lost ({errno}): raise \
          net.core.rmem_max"
     )]
     Lost {
@@ -52,12 +52,12 @@ pub enum ConntrackError {
     },
     /// The conntrack sweep thread panicked.
     #[error(
-        "the thread that looks through tracked flows panicked: this is a defect of nearhop, please \
-         report it with the log"
+        "the conntrack reconciler panicked: this is a defect of nearhop, please report it with the \
+         log"
     )]
     Panicked,
     /// The kernel did not answer in time.
-    #[error("the kernel was asked to {action} and said nothing for {waited:?}")]
+    #[error("no reply from the kernel within {waited:?} to the request to {action}")]
     Silent {
         /// The request.
         action: Action,
@@ -65,7 +65,7 @@ pub enum ConntrackError {
         waited: Duration,
     },
     /// The socket failed.
-    #[error("cannot {action}: the netlink socket fails: {errno}")]
+    #[error("cannot {action}: the netlink socket failed: {errno}")]
     Broken {
         /// The request.
         action: Action,
@@ -86,8 +86,8 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::List => "list tracked flows",
-            Self::Delete => "delete tracked flows",
+            Self::List => "list conntrack entries",
+            Self::Delete => "delete conntrack entries",
         })
     }
 }
@@ -113,7 +113,7 @@ impl ConntrackError {
 
 fn refusal_cure(errno: Errno) -> &'static str {
     match errno {
-        Errno::EBUSY => "the flow is offloaded to a flow table, and goes when that lets it go",
-        _ => "look at the kernel's log",
+        Errno::EBUSY => "the flow is offloaded to a flowtable, which must release it first",
+        _ => "see the kernel log",
     }
 }

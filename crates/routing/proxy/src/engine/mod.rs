@@ -268,7 +268,7 @@ impl Engine {
 
     /// Adds changes that this process made elsewhere to the expected generation, so that they do
     /// not cause a verification. The generation counter of the kernel skips zero.
-    pub fn expect_generations(&mut self, changes: u32) {
+    pub(crate) fn expect_generations(&mut self, changes: u32) {
         for _ in 0..changes {
             self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
         }
@@ -369,7 +369,7 @@ impl Engine {
 
     /// Whether another program changed any nftables table since the last verification. Reads no
     /// table. Returns false if the next pass is a full one or the kernel does not answer.
-    pub fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
+    pub(crate) fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.trusted && tables.generation().is_ok_and(|now| self.generation != Some(now))
     }
 

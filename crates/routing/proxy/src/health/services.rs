@@ -39,8 +39,8 @@ pub struct Wanted {
 /// A listener that could not be opened. Every sync tries again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "Service {service}: cannot answer health checks on {}: {error}; end who has the port, or \
-     delete and create the Service to get another healthCheckNodePort",
+    "Service {service}: cannot answer health checks on {}: {error}; stop the process that uses \
+     the port, or delete and create the Service to get another healthCheckNodePort",
     SocketAddr::new(*.address, *.port)
 )]
 pub struct ListenFailure {

@@ -42,7 +42,7 @@ pub enum Eligibility {
 impl Eligibility {
     /// The eligibility of a Node, if it exists.
     #[must_use]
-    pub fn of_node(node: Option<&Node>) -> Self {
+    pub(crate) fn of_node(node: Option<&Node>) -> Self {
         match node {
             None => Self::Unknown,
             Some(node) if node.deleting => Self::Deleting,
@@ -213,21 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_two_periods_is_unwell_until_it_is_done() {
+    fn a_change_pending_for_two_periods_is_unhealthy() {
         let clock = Clock::new();
         let mut health = eligible();
         health.updated(Family::Ipv4, clock.at(0));
-        assert!(health.is_healthy(clock.at(100_000).steady), "nothing to do");
+        assert!(health.is_healthy(clock.at(100_000).steady), "no change is pending");
         health.queued(Family::Ipv4, clock.at(10).steady);
         health.queued(Family::Ipv4, clock.at(60).steady);
         assert!(health.is_healthy(clock.at(69).steady));
-        assert!(!health.is_healthy(clock.at(70).steady), "the oldest counts, and 60 s are enough");
+        assert!(!health.is_healthy(clock.at(70).steady), "the oldest change is pending for 60 s");
         health.updated(Family::Ipv4, clock.at(71));
         assert!(health.is_healthy(clock.at(500).steady));
     }
 
     #[test]
-    fn a_family_that_never_was_updated_is_absent_and_well() {
+    fn a_family_without_updates_is_absent_and_healthy() {
         let clock = Clock::new();
         let mut health = eligible();
         health.queued(Family::Ipv6, clock.at(0).steady);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_does_not_speak_for_the_other() {
+    fn each_family_has_its_own_health() {
         let clock = Clock::new();
         let mut health = eligible();
         health.updated(Family::Ipv4, clock.at(1));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_counts_for_healthz_only_and_not_in_healthy() {
+    fn the_node_affects_only_healthz() {
         let clock = Clock::new();
         let mut health = ProxyHealth::new(PERIOD);
         let (verdict, body) = health.healthz(clock.at(0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_right_makes_nobody_late() {
+    fn a_wall_clock_change_does_not_affect_health() {
         let clock = Clock::new();
         let mut health = eligible();
         health.updated(Family::Ipv4, clock.at(0));

@@ -33,9 +33,9 @@ pub(super) fn read_answers(
         }
         let Some(op) = encoded.op_of(message.seq) else { continue };
         if answer.errno != 0 {
-            let culprit = encoded.culprit(message.seq, answer.offset);
+            let part = encoded.refused_part(message.seq, answer.offset);
             let what = describe(&batch.ops[op]);
-            refusals.push(Refusal { op, errno, message: answer.message, culprit, what });
+            refusals.push(Refusal { op, errno, message: answer.message, part, what });
         }
         if message.seq == encoded.ack_seq {
             return Ok(Progress::Finished);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_answer_ends_it() {
+    fn the_reply_to_the_last_message_finishes_the_batch() {
         assert_eq!(read(&[(12, FINE)]), Ok((Progress::Finished, Vec::new())));
         assert_eq!(read(&[]), Ok((Progress::Waiting, Vec::new())));
     }
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_other_times_are_passed_over() {
+    fn replies_to_other_batches_are_ignored() {
         let answers = [(9, Errno::EPERM), (13, Errno::EPERM), (4_000_000, FINE), (12, FINE)];
         assert_eq!(read(&answers), Ok((Progress::Finished, Vec::new())));
     }
 
     #[test]
-    fn an_answer_to_the_beginning_is_about_the_whole() {
+    fn a_reply_to_the_first_message_fails_the_batch() {
         let whole = |errno| read(&[(10, errno), (12, FINE)]).unwrap_err();
         assert_eq!(whole(Errno::EPERM), KernelError::NotAllowed);
         assert_eq!(whole(Errno::EOPNOTSUPP), KernelError::NoNftables);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nearhop_netfilter::object::{Op, Table};
-use nearhop_netfilter::wire::{Culprit, DecodeError};
+use nearhop_netfilter::wire::{DecodeError, RefusedPart};
 use nix::errno::Errno;
 use thiserror::Error;
 
@@ -46,15 +46,15 @@ pub enum KernelError {
     },
     /// The answer was lost: it is unknown whether the changes were made.
     #[error(
-        "the kernel's answer to a batch was lost ({errno}): whether it was made is not known, and \
-         everything must be compared anew"
+        "the kernel's reply to a batch was lost ({errno}): the state of the rules is unknown, and \
+         the next sync must read them again"
     )]
     Unknown {
         /// The error of the socket.
         errno: Errno,
     },
     /// The kernel is temporarily unable to apply the batch. Nothing was changed.
-    #[error("the kernel could not finish the transaction now ({errno}): repeat it")]
+    #[error("the kernel cannot finish the transaction now ({errno}): retry it")]
     Busy {
         /// The error of the kernel.
         errno: Errno,
@@ -99,7 +99,7 @@ pub enum KernelError {
         tries: u32,
     },
     /// An answer cannot be decoded.
-    #[error("the kernel's answer cannot be read: {0}")]
+    #[error("cannot decode the kernel's reply: {0}")]
     Unreadable(#[from] DecodeError),
 }
 
@@ -113,14 +113,14 @@ fn open_cure(errno: Errno) -> &'static str {
         Errno::EACCES | Errno::EPERM => {
             "a security module or seccomp filter forbids AF_NETLINK: allow it for this process"
         }
-        _ => "look at the kernel's log",
+        _ => "see the kernel log",
     }
 }
 
 fn list_cure(errno: Errno) -> &'static str {
     match errno {
-        Errno::ENOENT => "it is not there",
-        _ => "look at the kernel's log",
+        Errno::ENOENT => "it does not exist",
+        _ => "see the kernel log",
     }
 }
 
@@ -134,7 +134,7 @@ pub struct Refusal {
     /// The kernel's extended error message, if it sent one.
     pub message: Option<String>,
     /// The attribute at fault, if the kernel names it.
-    pub culprit: Option<Culprit>,
+    pub part: Option<RefusedPart>,
     /// Description of the change.
     pub what: String,
 }
@@ -142,13 +142,13 @@ pub struct Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "change {} ({}", self.op, self.what)?;
-        match &self.culprit {
+        match &self.part {
             None => {}
-            Some(Culprit::Rule(rule)) => write!(f, ", rule {rule}")?,
-            Some(Culprit::Expression { rule, name }) => {
+            Some(RefusedPart::Rule(rule)) => write!(f, ", rule {rule}")?,
+            Some(RefusedPart::Expression { rule, name }) => {
                 write!(f, ", rule {rule}, expression {name}")?;
             }
-            Some(Culprit::Element(index)) => write!(f, ", element {index}")?,
+            Some(RefusedPart::Element(index)) => write!(f, ", element {index}")?,
         }
         write!(f, "): {}", self.errno)?;
         match &self.message {
@@ -165,13 +165,13 @@ impl fmt::Display for Refusal {
 /// The usual cause of an error that nftables returns.
 fn hint(errno: Errno) -> Option<&'static str> {
     Some(match errno {
-        Errno::ENOENT => "the table, set, chain or element that it names is not there",
-        Errno::EEXIST => "it is there already, but different: delete it first",
-        Errno::EBUSY => "something still uses it: delete that first",
+        Errno::ENOENT => "the table, set, chain or element does not exist",
+        Errno::EEXIST => "it exists with other properties: delete it first",
+        Errno::EBUSY => "it is still in use: delete its users first",
         Errno::ENFILE | Errno::ENOSPC => "the set is full",
-        Errno::EOPNOTSUPP => "this kernel cannot do it",
-        Errno::ELOOP => "chains go in a circle, or too deep",
-        Errno::EMLINK => "too many jumps from chain to chain",
+        Errno::EOPNOTSUPP => "this kernel does not support it",
+        Errno::ELOOP => "jumps between chains form a loop, or are nested too deep",
+        Errno::EMLINK => "too many nested jumps between chains",
         _ => return None,
     })
 }

@@ -106,7 +106,7 @@ impl Kernel {
     /// The elements of a set that other programs' changes keep interrupting: some may be missing,
     /// and some may be deleted already. Enough for a comparison: adding an element that already
     /// exists with the same data succeeds.
-    pub fn dump_elements_roughly(
+    pub(crate) fn dump_elements_roughly(
         &mut self,
         table: &Table,
         set: &str,

@@ -59,7 +59,7 @@ impl Kernel {
 
     /// Applies all changes of a batch, or none, to a table that this socket owns: no other process
     /// can change it, and the kernel deletes it when the socket closes.
-    pub fn apply_owned(&mut self, batch: &Batch) -> Result<(), KernelError> {
+    pub(crate) fn apply_owned(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_owned(batch, self.seq))
     }
 
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_that_the_kernel_lacks_is_named() {
-        const TEST: &str = "kernel::tests::an_expression_that_the_kernel_lacks_is_named";
+    fn a_missing_expression_is_named() {
+        const TEST: &str = "kernel::tests::a_missing_expression_is_named";
         let table = Table { family: Family::Ipv4, name: "t".into() };
         let exprs = vec![Expr::Random { modulus: 2, offset: 0, to: Reg(0) }];
         let rules = vec![Rule { exprs, comment: None }];
@@ -141,7 +141,7 @@ mod tests {
         let ops = vec![Op::AddTable { comment: "".into() }, Op::AddChain(chain)];
         let batch = Batch { table, ops };
         let encoded = encode_batch(&batch, 1);
-        // No kernel has an expression of this name, so every kernel acts as one without `numgen`.
+        // No kernel has an expression of this name, so each replies like one without `numgen`.
         let at = encoded.bytes.windows(7).position(|name| name == b"numgen\0").unwrap();
         let mut altered = encoded.bytes.clone();
         altered[at] = b'x';

@@ -154,19 +154,19 @@ mod tests {
     }
 
     /// Reads notifications up to another program's change of our tables.
-    fn hear(notices: &mut Notices) -> Vec<Notice> {
-        let (mut heard, began) = (Vec::new(), std::time::Instant::now());
-        while !matches!(heard.last(), Some(Notice::Foreign(_))) {
+    fn read_until_foreign(notices: &mut Notices) -> Vec<Notice> {
+        let (mut found, began) = (Vec::new(), std::time::Instant::now());
+        while !matches!(found.last(), Some(Notice::Foreign(_))) {
             let notice = notices.wait().unwrap();
-            assert!(began.elapsed().as_secs() < 60, "{heard:?}");
-            heard.extend((notice != Notice::Nothing).then_some(notice));
+            assert!(began.elapsed().as_secs() < 60, "{found:?}");
+            found.extend((notice != Notice::Nothing).then_some(notice));
         }
-        heard
+        found
     }
 
     #[test]
-    fn only_changes_of_our_tables_by_others_are_heard() {
-        let name = "kernel::notice::tests::only_changes_of_our_tables_by_others_are_heard";
+    fn only_foreign_changes_of_own_tables_are_reported() {
+        let name = "kernel::notice::tests::only_foreign_changes_of_own_tables_are_reported";
         sandbox::run(name, || {
             let mut ours = Kernel::open().unwrap();
             let own = ours.port().unwrap();
@@ -175,37 +175,37 @@ mod tests {
             let mut theirs = Kernel::open().unwrap();
             add(&mut theirs, "theirs");
             delete(&mut theirs, "ours");
-            let heard = hear(&mut notices);
-            let [Notice::Foreign(author)] = heard.as_slice() else { panic!("{heard:?}") };
+            let found = read_until_foreign(&mut notices);
+            let [Notice::Foreign(author)] = found.as_slice() else { panic!("{found:?}") };
             assert!(author.pid.is_some() && author.name.is_some(), "{author:?}");
         });
     }
 
-    /// However many of our own notifications are lost, they cause one verification.
+    /// Any number of lost notifications causes one verification.
     #[test]
-    fn what_was_lost_is_said_once() {
-        sandbox::run("kernel::notice::tests::what_was_lost_is_said_once", || {
+    fn lost_notifications_are_reported_once() {
+        sandbox::run("kernel::notice::tests::lost_notifications_are_reported_once", || {
             let mut ours = Kernel::open().unwrap();
             let own = ours.port().unwrap();
             let tables = [table("ours"), table("large")].into();
             let mut notices = Notices::open(own, tables).unwrap();
             add(&mut ours, "ours");
             add(&mut ours, "large");
-            // Nothing is read meanwhile, so the socket buffer overflows.
+            // The test reads no notifications here, so the socket buffer overflows.
             add_many(&mut ours, "large");
             assert_eq!(notices.wait().unwrap(), Notice::Lost);
             // Discard the notifications that are still in the buffer, to make room for the next
             // ones.
             notices.socket.drain().unwrap();
             delete(&mut Kernel::open().unwrap(), "ours");
-            let heard = hear(&mut notices);
-            assert!(matches!(heard.as_slice(), [Notice::Foreign(_)]), "{heard:?}");
+            let found = read_until_foreign(&mut notices);
+            assert!(matches!(found.as_slice(), [Notice::Foreign(_)]), "{found:?}");
         });
     }
 
     #[test]
-    fn nothing_is_told_while_it_is_paused() {
-        sandbox::run("kernel::notice::tests::nothing_is_told_while_it_is_paused", || {
+    fn no_notifications_arrive_while_paused() {
+        sandbox::run("kernel::notice::tests::no_notifications_arrive_while_paused", || {
             let mut ours = Kernel::open().unwrap();
             let own = ours.port().unwrap();
             let tables = [table("ours"), table("large")].into();
@@ -217,8 +217,8 @@ mod tests {
             add_many(&mut ours, "large");
             membership.resume().unwrap();
             delete(&mut Kernel::open().unwrap(), "ours");
-            let heard = hear(&mut notices);
-            assert!(matches!(heard.as_slice(), [Notice::Foreign(_)]), "{heard:?}");
+            let found = read_until_foreign(&mut notices);
+            assert!(matches!(found.as_slice(), [Notice::Foreign(_)]), "{found:?}");
         });
     }
 }

@@ -8,7 +8,7 @@ use nearhop_netfilter::object::{
     Base, Batch, Chain, ChainKind, CtKey, Expr, FibAddress, Field, Hook, HookPoint, Op, Reg, Rule,
     Set, SetData, SetKind, Table,
 };
-use nearhop_netfilter::wire::Culprit;
+use nearhop_netfilter::wire::RefusedPart;
 use nix::errno::Errno;
 
 use super::error::Refusal;
@@ -30,7 +30,7 @@ impl fmt::Display for Missing {
 
 /// The missing feature that the refusal of a rule shows. None if the rule itself may be at fault.
 pub(super) fn missing_of(refusal: &Refusal, family: Family) -> Option<Missing> {
-    let Some(Culprit::Expression { name, .. }) = &refusal.culprit else { return None };
+    let Some(RefusedPart::Expression { name, .. }) = &refusal.part else { return None };
     if !matches!(refusal.errno, Errno::ENOENT | Errno::EOPNOTSUPP) {
         return None;
     }
@@ -190,12 +190,12 @@ mod tests {
     use super::*;
 
     fn refusal(op: usize, errno: Errno, expression: Option<&str>) -> Refusal {
-        let culprit = expression.map(|name| Culprit::Expression { rule: 0, name: name.into() });
-        Refusal { op, errno, message: None, culprit, what: String::new() }
+        let part = expression.map(|name| RefusedPart::Expression { rule: 0, name: name.into() });
+        Refusal { op, errno, message: None, part, what: String::new() }
     }
 
     #[test]
-    fn everything_that_is_missing_is_named() {
+    fn all_missing_features_are_named() {
         let trials = Trials::new(Family::Ipv6);
         let all: Vec<_> =
             (1..trials.batch.ops.len()).map(|op| refusal(op, Errno::ENOENT, None)).collect();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tables_nothing_else_is_said() {
+    fn without_tables_no_other_feature_is_named() {
         let trials = Trials::new(Family::Ipv4);
         let refusals = [refusal(0, Errno::EOPNOTSUPP, None), refusal(3, Errno::ENOENT, None)];
         let missing = trials.missing(&refusals);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_or_chain_that_is_missing_is_no_fault_of_the_kernel() {
+    fn a_missing_set_or_chain_is_not_a_missing_feature() {
         let of = |errno, name| missing_of(&refusal(0, errno, name), Family::Ipv4);
         assert_eq!(of(Errno::ENOENT, Some("numgen")).unwrap().option, "CONFIG_NFT_NUMGEN");
         assert_eq!(of(Errno::EOPNOTSUPP, Some("fib")).unwrap().name, "fib");

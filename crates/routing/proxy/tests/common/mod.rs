@@ -26,16 +26,20 @@ impl Heard {
 
 /// Sends a request without a body and reads the whole answer.
 pub(crate) async fn ask(address: SocketAddr, line: &str) -> Heard {
-    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let mut stream = TcpStream::connect(address).await.expect("the server listens");
     let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("it reads");
+    stream.write_all(request.as_bytes()).await.expect("the server reads");
     let mut text = String::new();
-    stream.read_to_string(&mut text).await.expect("it answers in text");
-    let (head, body) = text.split_once("\r\n\r\n").expect("headers end");
+    stream.read_to_string(&mut text).await.expect("the answer is text");
+    let (head, body) =
+        text.split_once("\r\n\r\n").expect("the answer has a blank line after the headers");
     let mut lines = head.lines();
-    let code = lines.next().and_then(|status| status.split(' ').nth(1)).expect("a status line");
+    let code = lines
+        .next()
+        .and_then(|status| status.split(' ').nth(1))
+        .expect("the answer has a status line");
     Heard {
-        code: code.parse().expect("a code"),
+        code: code.parse().expect("the status code is a number"),
         headers: lines.map(str::to_owned).collect(),
         body: body.to_owned(),
     }

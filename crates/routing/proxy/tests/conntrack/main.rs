@@ -16,7 +16,7 @@ use nearhop_netfilter::conntrack::{Flow, Rehome, Sets, View, Why, plan_deletions
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent};
 
-use table::{Made, everything, flows, insert, made, udp};
+use table::{NewFlow, everything, flows, insert, new_flow, udp};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -36,13 +36,13 @@ fn address(protocol: Protocol, text: &str) -> Frontend {
     Frontend { at: At::Address(at.ip()), protocol, port: at.port() }
 }
 
-fn sorted(mut flows: Vec<Made>) -> Vec<Made> {
+fn sorted(mut flows: Vec<NewFlow>) -> Vec<NewFlow> {
     flows.sort();
     flows
 }
 
 /// Flows that stay, and flows that are deleted, with the reason.
-fn population() -> (Vec<Made>, Vec<(Made, Why)>) {
+fn population() -> (Vec<NewFlow>, Vec<(NewFlow, Why)>) {
     let dns = "10.96.0.10:53";
     let kept = vec![
         udp("10.0.0.1:1001", dns, "10.1.0.1:5353"),
@@ -53,8 +53,8 @@ fn population() -> (Vec<Made>, Vec<(Made, Why)>) {
         udp("10.0.0.1:1002", "10.9.0.1:5353", "10.9.0.1:5353"),
         udp("10.0.0.1:1003", "10.96.0.10:54", "10.9.0.1:5353"),
         udp("10.0.0.1:1004", "192.0.2.6:30053", "10.9.0.1:5353"),
-        made(Protocol::Tcp, "10.0.0.1:1001", dns, "10.9.0.1:5353"),
-        made(Protocol::Sctp, "10.0.0.1:1005", "10.96.0.11:7", "10.1.0.1:7"),
+        new_flow(Protocol::Tcp, "10.0.0.1:1001", dns, "10.9.0.1:5353"),
+        new_flow(Protocol::Sctp, "10.0.0.1:1005", "10.96.0.11:7", "10.1.0.1:7"),
         udp("[fd00::1]:1001", "[fd96::10]:53", "[fd09::1]:5353"),
     ];
     let stale = vec![
@@ -62,7 +62,10 @@ fn population() -> (Vec<Made>, Vec<(Made, Why)>) {
         (udp("10.0.0.1:1007", dns, dns), Why::NeverTranslated),
         (udp("192.0.2.77:1008", "192.0.2.5:30053", "10.9.0.1:5353"), Why::EndpointGone),
         (udp("10.0.0.1:1009", "10.96.0.99:53", "10.9.0.1:5353"), Why::FrontendRemoved),
-        (made(Protocol::Sctp, "10.0.0.1:1010", "10.96.0.11:7", "10.9.0.1:7"), Why::EndpointGone),
+        (
+            new_flow(Protocol::Sctp, "10.0.0.1:1010", "10.96.0.11:7", "10.9.0.1:7"),
+            Why::EndpointGone,
+        ),
     ];
     (kept, stale)
 }
@@ -79,8 +82,8 @@ fn view() -> View<Sets> {
 }
 
 #[test]
-fn a_sweep_deletes_what_is_stale_and_nothing_else() {
-    sandbox::run("a_sweep_deletes_what_is_stale_and_nothing_else", || {
+fn a_sweep_deletes_only_stale_flows() {
+    sandbox::run("a_sweep_deletes_only_stale_flows", || {
         let (kept, stale) = population();
         insert(&kept);
         insert(&stale.iter().map(|(flow, _)| *flow).collect::<Vec<_>>());
@@ -98,14 +101,14 @@ fn a_sweep_deletes_what_is_stale_and_nothing_else() {
         assert_eq!(everything(&mut table), sorted(kept.clone()));
 
         let again = table.sweep(Family::Ipv4, &view()).unwrap();
-        assert_eq!(again.deleted, BTreeMap::new(), "nothing is left to do");
+        assert_eq!(again.deleted, BTreeMap::new(), "the second sweep deletes nothing");
         assert_eq!(everything(&mut table), sorted(kept));
     });
 }
 
 #[test]
-fn ipv6_flows_are_swept_alike() {
-    sandbox::run("ipv6_flows_are_swept_alike", || {
+fn stale_ipv6_flows_are_deleted() {
+    sandbox::run("stale_ipv6_flows_are_deleted", || {
         let kept = [
             udp("[fd00::1]:1", "[fd96::10]:53", "[fd01::1]:5353"),
             udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353"),
@@ -124,8 +127,8 @@ fn ipv6_flows_are_swept_alike() {
 
 /// The endpoint is first demoted, then removed.
 #[test]
-fn a_flow_lingers_until_its_endpoint_is_gone() {
-    sandbox::run("a_flow_lingers_until_its_endpoint_is_gone", || {
+fn a_flow_stays_until_its_endpoint_is_removed() {
+    sandbox::run("a_flow_stays_until_its_endpoint_is_removed", || {
         insert(&[udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353")]);
         let frontend = address(Protocol::Udp, "10.96.0.10:53");
         let far = BTreeSet::from([endpoint("10.9.0.1:5353")]);
@@ -143,10 +146,10 @@ fn a_flow_lingers_until_its_endpoint_is_gone() {
 }
 
 #[test]
-fn a_view_of_nothing_deletes_nothing() {
-    sandbox::run("a_view_of_nothing_deletes_nothing", || {
+fn a_view_without_frontends_deletes_nothing() {
+    sandbox::run("a_view_without_frontends_deletes_nothing", || {
         let (kept, stale) = population();
-        let all: Vec<Made> = kept.into_iter().chain(stale.into_iter().map(|s| s.0)).collect();
+        let all: Vec<NewFlow> = kept.into_iter().chain(stale.into_iter().map(|s| s.0)).collect();
         insert(&all);
         let mut table = Conntrack::open().unwrap();
         let nothing: View<Sets> = View::new(Rehome::Immediate, BTreeSet::from([ip("192.0.2.5")]));
@@ -159,33 +162,40 @@ fn a_view_of_nothing_deletes_nothing() {
 }
 
 #[test]
-fn a_dump_gives_one_protocol_and_family() {
-    sandbox::run("a_dump_gives_one_protocol_and_family", || {
+fn a_dump_contains_one_protocol_and_family() {
+    sandbox::run("a_dump_contains_one_protocol_and_family", || {
         let of = |protocol| {
             [
-                made(protocol, "10.0.0.1:1", "10.96.0.10:53", "10.1.0.1:5353"),
-                made(protocol, "[fd00::1]:1", "[fd96::10]:53", "[fd01::1]:5353"),
+                new_flow(protocol, "10.0.0.1:1", "10.96.0.10:53", "10.1.0.1:5353"),
+                new_flow(protocol, "[fd00::1]:1", "[fd96::10]:53", "[fd01::1]:5353"),
             ]
         };
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
         protocols.into_iter().for_each(|protocol| insert(&of(protocol)));
         let mut table = Conntrack::open().unwrap();
         for protocol in protocols {
-            let found: Vec<Made> = flows(&mut table, protocol).iter().map(Made::from).collect();
+            let found: Vec<NewFlow> =
+                flows(&mut table, protocol).iter().map(NewFlow::from).collect();
             assert_eq!(found, sorted(of(protocol).to_vec()));
         }
     });
 }
 
 #[test]
-fn a_deletion_means_this_very_flow() {
-    sandbox::run("a_deletion_means_this_very_flow", || {
+fn a_deletion_requires_the_id_of_the_flow() {
+    sandbox::run("a_deletion_requires_the_id_of_the_flow", || {
         let flow = udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353");
         insert(&[flow]);
         let mut table = Conntrack::open().unwrap();
-        let [found] = flows(&mut table, Protocol::Udp)[..] else { panic!("one flow was made") };
+        let [found] = flows(&mut table, Protocol::Udp)[..] else {
+            panic!("the table has one flow")
+        };
         let later = Flow { id: found.id.wrapping_add(1), ..found };
-        assert_eq!(table.delete(&later).unwrap(), Deletion::AlreadyGone, "it has another id");
+        assert_eq!(
+            table.delete(&later).unwrap(),
+            Deletion::AlreadyGone,
+            "the flow in the table has another id"
+        );
         assert_eq!(everything(&mut table), [flow]);
         assert_eq!(table.delete(&found).unwrap(), Deletion::Deleted);
         assert_eq!(everything(&mut table), []);
@@ -195,14 +205,15 @@ fn a_deletion_means_this_very_flow() {
 
 /// Other programs may use conntrack zones; the sweep finds our flows there, and deletes only those.
 #[test]
-fn a_flow_in_a_zone_is_deleted_there() {
-    sandbox::run("a_flow_in_a_zone_is_deleted_there", || {
+fn a_flow_in_a_conntrack_zone_is_deleted() {
+    sandbox::run("a_flow_in_a_conntrack_zone_is_deleted", || {
         let flow = udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353");
-        let twin = Made { zone: 7, ..flow };
+        let twin = NewFlow { zone: 7, ..flow };
         insert(&[flow, twin]);
         let mut table = Conntrack::open().unwrap();
         let found = flows(&mut table, Protocol::Udp);
-        let in_zone = found.iter().find(|flow| flow.zone == 7).expect("one was made in zone 7");
+        let in_zone =
+            found.iter().find(|flow| flow.zone == 7).expect("the table has a flow in zone 7");
         assert_eq!(table.delete(in_zone).unwrap(), Deletion::Deleted);
         assert_eq!(everything(&mut table), [flow]);
     });
@@ -210,8 +221,8 @@ fn a_flow_in_a_zone_is_deleted_there() {
 
 /// A sweep deletes 270 flows of one endpoint among 2,859.
 #[test]
-fn the_flows_of_one_endpoint_go_and_the_others_stay() {
-    sandbox::run("the_flows_of_one_endpoint_go_and_the_others_stay", || {
+fn only_flows_of_the_removed_endpoint_are_deleted() {
+    sandbox::run("only_flows_of_the_removed_endpoint_are_deleted", || {
         let frontend = "10.96.0.10:53";
         let client = |n: usize| format!("10.0.{}.{}:{}", n / 250, n % 250 + 1, 1000 + n);
         let flow = |n: usize| match n {
@@ -219,11 +230,11 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
             // The same endpoint through another frontend, without a frontend, and over TCP.
             270..280 => udp(&client(n), "10.96.0.11:53", "10.9.0.1:5353"),
             280..290 => udp(&client(n), "10.9.0.1:5353", "10.9.0.1:5353"),
-            290..300 => made(Protocol::Tcp, &client(n), frontend, "10.9.0.1:5353"),
+            290..300 => new_flow(Protocol::Tcp, &client(n), frontend, "10.9.0.1:5353"),
             300..310 => udp(&client(n), frontend, "10.9.0.1:5354"),
             _ => udp(&client(n), frontend, "10.1.0.1:5353"),
         };
-        let all: Vec<Made> = (0..2859).map(flow).collect();
+        let all: Vec<NewFlow> = (0..2859).map(flow).collect();
         let rest = sorted(all[270..].to_vec());
         let mut table = Conntrack::open().unwrap();
 
@@ -240,10 +251,10 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
 }
 
 #[test]
-fn a_hundred_thousand_flows() {
-    sandbox::run("a_hundred_thousand_flows", || {
+fn ten_thousand_of_a_hundred_thousand_flows_are_deleted() {
+    sandbox::run("ten_thousand_of_a_hundred_thousand_flows_are_deleted", || {
         let client = |n: u32| format!("10.{}.{}.1:{}", n >> 14, (n >> 6) & 255, 1000 + (n & 63));
-        let all: Vec<Made> = (0..100_000_u32)
+        let all: Vec<NewFlow> = (0..100_000_u32)
             .map(|n| {
                 let frontend = format!("10.96.{}.10:53", n % 200);
                 let endpoint = format!("10.200.{}.{}:5353", n % 200, n / 200 % 10 + 1);

@@ -14,14 +14,14 @@ use nearhop_netfilter::conntrack::{Ends, Flow};
 
 /// A flow to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Made {
+pub(crate) struct NewFlow {
     pub(crate) protocol: Protocol,
     pub(crate) original: Ends,
     pub(crate) reply: Ends,
     pub(crate) zone: u16,
 }
 
-impl From<&Flow> for Made {
+impl From<&Flow> for NewFlow {
     fn from(flow: &Flow) -> Self {
         Self {
             protocol: flow.protocol,
@@ -33,9 +33,14 @@ impl From<&Flow> for Made {
 }
 
 /// A flow of a client to a frontend, translated to an endpoint.
-pub(crate) fn made(protocol: Protocol, client: &str, frontend: &str, endpoint: &str) -> Made {
-    let at = |text: &str| text.parse::<SocketAddr>().expect("a test's address");
-    Made {
+pub(crate) fn new_flow(
+    protocol: Protocol,
+    client: &str,
+    frontend: &str,
+    endpoint: &str,
+) -> NewFlow {
+    let at = |text: &str| text.parse::<SocketAddr>().expect("a valid test address");
+    NewFlow {
         protocol,
         original: Ends { source: at(client), destination: at(frontend) },
         reply: Ends { source: at(endpoint), destination: at(client) },
@@ -43,24 +48,24 @@ pub(crate) fn made(protocol: Protocol, client: &str, frontend: &str, endpoint: &
     }
 }
 
-pub(crate) fn udp(client: &str, frontend: &str, endpoint: &str) -> Made {
-    made(Protocol::Udp, client, frontend, endpoint)
+pub(crate) fn udp(client: &str, frontend: &str, endpoint: &str) -> NewFlow {
+    new_flow(Protocol::Udp, client, frontend, endpoint)
 }
 
 /// Adds flows to the conntrack table of the calling thread's namespace.
-pub(crate) fn insert(flows: &[Made]) {
+pub(crate) fn insert(flows: &[NewFlow]) {
     let (family, protocol) = (AddressFamily::Netlink, SockProtocol::NetlinkNetFilter);
     let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
     for some in flows.chunks(100) {
         let mut out = Writer::default();
         some.iter().for_each(|flow| write(&mut out, flow));
         let sent = send(socket.as_raw_fd(), &out.finish(), MsgFlags::empty());
-        sent.expect("a socket that sends");
+        sent.expect("the socket sends");
         some.iter().for_each(|_| expect_ack(&socket));
     }
 }
 
-fn write(out: &mut Writer, flow: &Made) {
+fn write(out: &mut Writer, flow: &NewFlow) {
     const NEW: u16 = 1 << 8;
     const REQUEST_CREATE_EXCLUSIVE_CAPPED_ACK: u16 = 0x1 | 0x4 | 0x400 | 0x200;
     let family = match Family::of(flow.original.source.ip()) {
@@ -116,13 +121,13 @@ fn direction(out: &mut Writer, ends: &Ends, protocol: Protocol) {
 
 fn expect_ack(socket: &OwnedFd) {
     let mut buffer = [0; 1024];
-    let len = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).expect("an answer");
+    let len = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).expect("the kernel answers");
     assert!(len >= 20, "an answer of {len} bytes");
     let number = i32::from_ne_bytes([buffer[16], buffer[17], buffer[18], buffer[19]]);
     assert_eq!(
         number,
         0,
-        "the kernel takes the flow: {}",
+        "the kernel accepts the flow: {}",
         std::io::Error::from_raw_os_error(-number)
     );
 }
@@ -132,7 +137,7 @@ pub(crate) fn flows(table: &mut Conntrack, protocol: Protocol) -> Vec<Flow> {
     let mut all = Vec::new();
     for family in [Family::Ipv4, Family::Ipv6] {
         let dump = table.dump(family, protocol, Vec::new, |all, flow| all.push(*flow));
-        let dump = dump.expect("a table to dump");
+        let dump = dump.expect("the kernel dumps the table");
         assert_eq!((dump.extent, dump.unreadable), (Extent::Whole, 0));
         all.extend(dump.value);
     }
@@ -141,11 +146,11 @@ pub(crate) fn flows(table: &mut Conntrack, protocol: Protocol) -> Vec<Flow> {
 }
 
 /// All flows in the table, in the form in which they were created.
-pub(crate) fn everything(table: &mut Conntrack) -> Vec<Made> {
+pub(crate) fn everything(table: &mut Conntrack) -> Vec<NewFlow> {
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-    let mut all: Vec<Made> = protocols
+    let mut all: Vec<NewFlow> = protocols
         .into_iter()
-        .flat_map(|protocol| flows(table, protocol).iter().map(Made::from).collect::<Vec<_>>())
+        .flat_map(|protocol| flows(table, protocol).iter().map(NewFlow::from).collect::<Vec<_>>())
         .collect();
     all.sort();
     all

@@ -70,7 +70,7 @@ fn in_small_batches(from: &str, to: &str, at_least: usize) {
         for (at, now) in outcomes(&replay, &known) {
             assert!(
                 now == before[&at] || now == after[&at],
-                "after batch {number}, {at:?} leads to {now:?}: neither {:?} nor {:?}",
+                "after batch {number}, {at:?} has {now:?}, neither {:?} nor {:?}",
                 before[&at],
                 after[&at],
             );
@@ -112,19 +112,19 @@ fn each_frontend_has_its_old_or_its_new_endpoints() {
 }
 
 #[test]
-fn services_come_and_go_as_a_whole() {
+fn services_are_added_and_removed_atomically() {
     in_small_batches(&services(3, "", "n1,n2"), &services(12, "", "n1,n2"), 3);
     in_small_batches(&services(12, "", "n1,n2"), &services(3, "", "n1,n2"), 3);
 }
 
 #[test]
-fn a_relabelled_node_changes_frontend_by_frontend() {
+fn a_relabelled_node_changes_each_frontend_atomically() {
     let text = services(12, "traffic-distribution=PreferSameZone", "n2,n3");
     in_small_batches(&text, &text.replace("node n1 zone=a", "node n1 zone=b"), 3);
 }
 
 on_both! {
-    fn a_relabelled_node_is_one_batch_where_it_fits(tables) {
+    fn a_relabelled_node_needs_one_batch_if_it_fits(tables) {
         let text = services(12, "traffic-distribution=PreferSameZone", "n2,n3");
         let mut follower = Follower::start(tables, &text);
         tables.forget();
@@ -134,7 +134,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn small_batches_lead_to_the_same_table(tables) {
+    fn small_batches_give_the_same_table(tables) {
         let text = services(12, "", "n1,n2");
         tables.limit = Some(10);
         let mut follower = Follower::start(tables, &text);
@@ -149,7 +149,7 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    fn packets_pass_only_a_table_that_is_filled(tables) {
+    fn base_chains_are_added_after_all_elements(tables) {
         tables.limit = Some(10);
         let follower = Follower::start(tables, &services(12, "", "n1,n2"));
         follower.check_exactly(tables);
@@ -158,7 +158,7 @@ on_both! {
         assert!(others.iter().all(|batch| !adds_base_chain(batch)));
         assert!(adds_base_chain(last));
         let elements = |op: &Op| matches!(op, Op::AddElements { .. });
-        assert!(!last.ops.iter().any(elements), "everything is there by then");
+        assert!(!last.ops.iter().any(elements), "all elements are in earlier batches");
     }
 }
 
@@ -168,14 +168,14 @@ fn adds_base_chain(batch: &Batch) -> bool {
 }
 
 #[test]
-fn outcomes_are_not_empty_words() {
+fn the_test_packets_are_translated() {
     // The comparisons of the other tests would also pass if no rule matched any packet.
     let mut tables = Watched::new(FakeTables::default());
     let follower = Follower::start(&mut tables, &services(5, "", NODE));
     let found = outcomes(&tables.inner.fake, &frontends(&follower.engine));
     let translated =
         |outcome: &Outcome| matches!(outcome, Outcome::Delivered { translated: true, .. });
-    let led = found.values().filter(|outcomes| outcomes.iter().all(translated)).count();
+    let reached = found.values().filter(|outcomes| outcomes.iter().all(translated)).count();
     // All except those of the clients that `source-ranges` excludes.
-    assert_eq!((led, found.len()), (28, 30));
+    assert_eq!((reached, found.len()), (28, 30));
 }

@@ -26,7 +26,7 @@ fn owner(follower: &Follower) -> Option<&ServiceKey> {
 }
 
 on_both! {
-    fn the_first_by_name_has_an_address_and_the_other_inherits_it(tables) {
+    fn a_contested_address_belongs_to_the_first_service_by_name(tables) {
         let mut follower = Follower::start(tables, TWO);
         assert_eq!(owner(&follower), Some(&service("a")));
         assert_eq!(follower.engine.desired().contested().count(), 1);
@@ -44,7 +44,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn nobody_takes_a_cluster_ip_by_naming_it(tables) {
+    fn an_external_ip_cannot_take_a_cluster_ip(tables) {
         let text = "
 node n1
 service aaa cluster-ip=10.96.0.1 external-ip=10.96.0.2
@@ -68,7 +68,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn nobody_takes_a_load_balancers_address_by_naming_it(tables) {
+    fn an_external_ip_cannot_take_a_load_balancer_ip(tables) {
         let text = "
 node n1
 service aaa cluster-ip=10.96.0.1 external-ip=203.0.113.7
@@ -78,7 +78,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
 ";
         let mut follower = Follower::start(tables, text);
         assert_eq!(owner(&follower), Some(&service("web")));
-        assert_eq!(content(tables, &v4()).set(SetId::Firewall).len(), 1, "its source ranges stay");
+        assert_eq!(content(tables, &v4()).set(SetId::Firewall).len(), 1, "the source ranges of `web` apply");
         follower.check(tables);
         follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("web")))]);
         assert_eq!(owner(&follower), Some(&service("aaa")));
@@ -88,7 +88,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn a_cluster_ip_that_is_an_external_ip_too_stays_a_cluster_ip(tables) {
+    fn a_cluster_ip_that_is_also_an_external_ip_stays_a_cluster_ip(tables) {
         let text = "
 node n1
 service web cluster-ip=10.96.0.2 external-ip=10.96.0.2
@@ -106,7 +106,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn who_comes_first_does_not_matter(tables) {
+    fn the_owner_does_not_depend_on_the_creation_order(tables) {
         let only_b = TWO.replace("service a cluster-ip=10.96.0.1 external-ip=203.0.113.7", "");
         let mut follower = Follower::start(tables, &only_b);
         assert_eq!(owner(&follower), Some(&service("b")));
@@ -115,7 +115,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn an_address_changes_hands_within_one_batch(tables) {
+    fn an_address_changes_its_owner_in_one_batch(tables) {
         let mut follower = Follower::start(tables, TWO);
         tables.forget();
         // Both change at once: `a` releases the address, `b` gets other endpoints.
@@ -136,7 +136,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn one_service_may_claim_an_address_twice(tables) {
+    fn one_service_can_claim_an_address_twice(tables) {
         let twice = TWO.replace("external-ip=203.0.113.7", "external-ip=203.0.113.7 lb-ip=203.0.113.7 type=LoadBalancer source-ranges=10.0.0.0/8");
         let mut follower = Follower::start(tables, &twice);
         follower.check(tables);
@@ -146,7 +146,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
-    fn two_services_may_even_have_one_cluster_ip(tables) {
+    fn two_services_can_have_the_same_cluster_ip(tables) {
         let same = TWO.replace("10.96.0.2", "10.96.0.1");
         let mut follower = Follower::start(tables, &same);
         follower.check(tables);
@@ -158,7 +158,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         assert!(content(tables, &v4()).set(SetId::ClusterIps).is_empty());
     }
 
-    fn a_hairpin_stays_until_nobody_needs_it(tables) {
+    fn hairpin_elements_stay_while_a_service_needs_them(tables) {
         let shared = "
             node n1
             service a cluster-ip=10.96.0.1 select:app=x

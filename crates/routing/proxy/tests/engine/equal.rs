@@ -38,9 +38,9 @@ enum Step {
     /// Deletes stale affinity records, and the chains and maps that are unused afterwards.
     Release,
     /// A verification.
-    Look,
+    Verify,
     /// Another program changes our table, and then this happens.
-    Damage(Damage, Index, Index, Mend),
+    Damage(Damage, Index, Index, Repair),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +51,8 @@ enum Setting {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Mend {
-    Look,
+enum Repair {
+    Verify,
     Full,
     Restart,
 }
@@ -80,7 +80,7 @@ fn step(family: Family) -> impl Strategy<Value = Step> {
         Damage::AddChain,
         Damage::DeleteTable,
     ]);
-    let mend = select(vec![Mend::Look, Mend::Full, Mend::Restart]);
+    let repair = select(vec![Repair::Verify, Repair::Full, Repair::Restart]);
     let setting = select(vec![Setting::Default, Setting::Mark, Setting::Local]);
     prop_oneof![
         10 => prop::collection::vec(change(family), 1..3).prop_map(Step::Changes),
@@ -88,14 +88,14 @@ fn step(family: Family) -> impl Strategy<Value = Step> {
         1 => setting.prop_map(Step::Configure),
         1 => Just(Step::Full),
         1 => Just(Step::Release),
-        1 => Just(Step::Look),
-        2 => (damage, any::<Index>(), any::<Index>(), mend)
-            .prop_map(|(damage, first, second, mend)| Step::Damage(damage, first, second, mend)),
+        1 => Just(Step::Verify),
+        2 => (damage, any::<Index>(), any::<Index>(), repair)
+            .prop_map(|(damage, first, second, repair)| Step::Damage(damage, first, second, repair)),
     ]
 }
 
 #[derive(Clone, Debug)]
-struct Story {
+struct Sequence {
     family: Family,
     /// The table that a proxy wrote for another cluster before.
     past: Option<Vec<Change>>,
@@ -103,9 +103,9 @@ struct Story {
     steps: Vec<Step>,
 }
 
-fn story(family: Family) -> impl Strategy<Value = Story> {
+fn sequence(family: Family) -> impl Strategy<Value = Sequence> {
     (prop::option::of(cluster(family)), cluster(family), prop::collection::vec(step(family), 1..4))
-        .prop_map(move |(past, present, steps)| Story { family, past, present, steps })
+        .prop_map(move |(past, present, steps)| Sequence { family, past, present, steps })
 }
 
 fn config(family: Family, setting: Setting) -> Config {
@@ -158,16 +158,16 @@ enum Exactness {
     All,
 }
 
-struct Player<'a, T> {
+struct Runner<'a, T> {
     tables: &'a mut T,
     cluster: Cluster,
     engine: Engine,
 }
 
-impl<T: Tables> Player<'_, T> {
+impl<T: Tables> Runner<'_, T> {
     fn check(&mut self, exactness: Exactness) -> Result<(), TestCaseError> {
         let config = self.engine.config();
-        let held = self.tables.read(&config.table).unwrap().expect("the table is there");
+        let held = self.tables.read(&config.table).unwrap().expect("the table exists");
         let mut content = Content::of(&held);
         let wanted = wanted(&self.cluster, config, exactness);
         if exactness != Exactness::All {
@@ -214,37 +214,45 @@ impl<T: Tables> Player<'_, T> {
                     self.engine.release(self.tables, &port).unwrap();
                     self.engine.retire(self.tables, &port).unwrap();
                 }
-                let looked = self.engine.verify(self.tables).unwrap();
-                prop_assert_eq!(looked, Verified::Untouched, "nobody else was here");
+                let verified = self.engine.verify(self.tables).unwrap();
+                prop_assert_eq!(
+                    verified,
+                    Verified::Untouched,
+                    "no other program changed the table"
+                );
                 exactness = Exactness::Elements;
             }
-            Step::Look => {
-                let looked = self.engine.verify(self.tables).unwrap();
-                prop_assert_eq!(looked, Verified::Untouched, "nobody else was here");
+            Step::Verify => {
+                let verified = self.engine.verify(self.tables).unwrap();
+                prop_assert_eq!(
+                    verified,
+                    Verified::Untouched,
+                    "no other program changed the table"
+                );
                 exactness = Exactness::Elements;
             }
-            Step::Damage(damage, first, second, mend) => {
+            Step::Damage(damage, first, second, repair) => {
                 let ops = self.damage(damage, first, second);
-                self.mend(ops, mend)?;
+                self.repair(ops, repair)?;
             }
         }
         self.check(exactness)
     }
 
-    fn mend(&mut self, ops: Vec<Op>, mend: Mend) -> Result<(), TestCaseError> {
+    fn repair(&mut self, ops: Vec<Op>, repair: Repair) -> Result<(), TestCaseError> {
         let table = self.engine.config().table.clone();
         let harmless = ops.is_empty();
         if !harmless {
             self.tables.apply(&Batch { table, ops }).unwrap();
         }
-        match mend {
-            Mend::Look if harmless => self.full(),
-            Mend::Look => {
-                let looked = self.engine.verify(self.tables).unwrap();
-                prop_assert!(matches!(looked, Verified::Repaired(1..)), "{:?}", looked);
+        match repair {
+            Repair::Verify if harmless => self.full(),
+            Repair::Verify => {
+                let verified = self.engine.verify(self.tables).unwrap();
+                prop_assert!(matches!(verified, Verified::Repaired(1..)), "{:?}", verified);
             }
-            Mend::Full => self.full(),
-            Mend::Restart => self.restart(),
+            Repair::Full => self.full(),
+            Repair::Restart => self.restart(),
         }
         Ok(())
     }
@@ -284,13 +292,13 @@ impl<T: Tables> Player<'_, T> {
             _ if held.elements.is_empty() => Vec::new(),
             _ => {
                 let (set, element) = &held.elements[second.index(held.elements.len())];
-                spoil(damage, *set, element)
+                damage_element(damage, *set, element)
             }
         }
     }
 }
 
-fn spoil(damage: Damage, set: SetId, element: &Element) -> Vec<Op> {
+fn damage_element(damage: Damage, set: SetId, element: &Element) -> Vec<Op> {
     let name = Name::from(set.name());
     let delete = Op::DeleteElements { set: name, elements: vec![element.clone()] };
     let other = Data::Verdict(Verdict::Drop);
@@ -308,22 +316,22 @@ fn add(set: SetId, element: Element) -> Op {
 }
 
 /// Runs a sequence on tables with any content.
-fn play(tables: &mut impl Tables, story: Story) -> Result<(), TestCaseError> {
-    let config = config(story.family, Setting::Default);
-    if let Some(changes) = story.past {
+fn run_sequence(tables: &mut impl Tables, sequence: Sequence) -> Result<(), TestCaseError> {
+    let config = config(sequence.family, Setting::Default);
+    if let Some(changes) = sequence.past {
         let mut past = Cluster::empty();
         past.apply(changes);
         Engine::new(config.clone()).full(tables, &past.routes).unwrap();
     }
     let mut cluster = Cluster::empty();
-    cluster.apply(story.present);
-    let mut player = Player { tables, cluster, engine: Engine::new(config) };
-    player.full();
-    player.check(Exactness::Elements)?;
-    for step in story.steps {
-        player.step(step)?;
+    cluster.apply(sequence.present);
+    let mut runner = Runner { tables, cluster, engine: Engine::new(config) };
+    runner.full();
+    runner.check(Exactness::Elements)?;
+    for step in sequence.steps {
+        runner.step(step)?;
     }
-    player.check(Exactness::Needed)
+    runner.check(Exactness::Needed)
 }
 
 /// `NEARHOP_CASES` sets how many sequences run on the fake; the kernel runs 1/50 of them.
@@ -339,31 +347,32 @@ pub(crate) fn runs(divided_by: u32) -> Runs {
     }
 }
 
-fn play_on_the_fake(family: Family) {
-    let played = TestRunner::new(runs(2))
-        .run(&story(family), |story| play(&mut FakeTables::default(), story));
-    played.unwrap_or_else(|error| panic!("{error}"));
+fn run_on_the_fake(family: Family) {
+    let result = TestRunner::new(runs(2))
+        .run(&sequence(family), |sequence| run_sequence(&mut FakeTables::default(), sequence));
+    result.unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn incremental_is_from_scratch_on_the_fake() {
-    play_on_the_fake(Family::Ipv4);
+fn incremental_tables_match_tables_from_scratch_on_the_fake() {
+    run_on_the_fake(Family::Ipv4);
 }
 
 #[test]
-fn incremental_is_from_scratch_in_ipv6_on_the_fake() {
-    play_on_the_fake(Family::Ipv6);
+fn incremental_ipv6_tables_match_tables_from_scratch_on_the_fake() {
+    run_on_the_fake(Family::Ipv6);
 }
 
 #[test]
-fn incremental_is_from_scratch_on_the_kernel() {
-    on_kernel("equal::incremental_is_from_scratch_on_the_kernel", |kernel| {
+fn incremental_tables_match_tables_from_scratch_on_the_kernel() {
+    on_kernel("equal::incremental_tables_match_tables_from_scratch_on_the_kernel", |kernel| {
         // Each sequence starts with the table that the previous one left.
         let kernel = RefCell::new(kernel);
         for family in [Family::Ipv4, Family::Ipv6] {
-            let played = TestRunner::new(runs(100))
-                .run(&story(family), |story| play(&mut kernel.borrow_mut().inner, story));
-            played.unwrap_or_else(|error| panic!("{error}"));
+            let result = TestRunner::new(runs(100)).run(&sequence(family), |sequence| {
+                run_sequence(&mut kernel.borrow_mut().inner, sequence)
+            });
+            result.unwrap_or_else(|error| panic!("{error}"));
         }
     });
 }

@@ -21,7 +21,7 @@ fn web(options: &str) -> String {
 
 /// Changes from each of these to each other and back; the table always matches one written from
 /// scratch.
-fn tour(tables: &mut impl Tables, all: &[&str]) {
+fn change_to_each(tables: &mut impl Tables, all: &[&str]) {
     let mut follower = Follower::start(tables, &web(all[0]));
     for from in all {
         for to in all {
@@ -36,8 +36,8 @@ fn tour(tables: &mut impl Tables, all: &[&str]) {
 }
 
 on_both! {
-    fn types_change_into_each_other(tables) {
-        tour(tables, &[
+    fn every_type_can_change_to_every_other(tables) {
+        change_to_each(tables, &[
             "",
             "node-port=30080 type=NodePort",
             "node-port=30081 type=LoadBalancer lb-ip=192.0.2.1",
@@ -48,21 +48,21 @@ on_both! {
         ]);
     }
 
-    fn policies_change_into_each_other(tables) {
+    fn every_policy_can_change_to_every_other(tables) {
         let exposed = "node-port=30080 type=LoadBalancer lb-ip=192.0.2.1 external-ip=203.0.113.1";
         let all = ["", "etp=Local", "itp=Local", "itp=Local etp=Local", "etp=Local affinity=5s"];
         let all = all.map(|policy| format!("{exposed} {policy}"));
-        tour(tables, &all.each_ref().map(String::as_str));
+        change_to_each(tables, &all.each_ref().map(String::as_str));
     }
 
-    fn affinity_changes(tables) {
+    fn session_affinity_can_change(tables) {
         let exposed = "node-port=30080 type=LoadBalancer lb-ip=192.0.2.1";
         let all = ["", "affinity=10s", "affinity=20s", "affinity=86400s", "affinity=10s etp=Local"];
         let all = all.map(|affinity| format!("{exposed} {affinity}"));
-        tour(tables, &all.each_ref().map(String::as_str));
+        change_to_each(tables, &all.each_ref().map(String::as_str));
     }
 
-    fn source_ranges_change(tables) {
+    fn source_ranges_can_change(tables) {
         let exposed = "type=LoadBalancer lb-ip=192.0.2.1";
         let all = [
             "",
@@ -75,10 +75,10 @@ on_both! {
             "source-ranges=fd00::/8",
         ];
         let all = all.map(|ranges| format!("{exposed} {ranges}"));
-        tour(tables, &all.each_ref().map(String::as_str));
+        change_to_each(tables, &all.each_ref().map(String::as_str));
     }
 
-    fn ranges_that_overlap_are_one(tables) {
+    fn overlapping_source_ranges_are_merged(tables) {
         let exposed = "type=LoadBalancer lb-ip=192.0.2.1 source-ranges";
         let ranges = format!("{exposed}=198.51.100.0/24,198.51.0.0/16,198.51.100.0/24,203.0.113.0/24");
         let mut follower = Follower::start(tables, &web(&ranges));
@@ -96,7 +96,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn a_thousand_ranges_are_replaced_by_others(tables) {
+    fn a_thousand_source_ranges_can_be_replaced(tables) {
         let ranges = |third: u32| {
             let all: Vec<String> = (0..1000).map(|i| format!("10.{}.{}.0/25", i / 256, i % 256))
                 .map(|range| range.replace("10.", &format!("{third}."))).collect();

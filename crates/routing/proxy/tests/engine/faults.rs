@@ -28,9 +28,9 @@ fn key(address: &str) -> Bytes {
 }
 
 /// Asserts the table as if one Service did not exist.
-fn check_without<T: Tables>(tables: &mut Watched<T>, follower: &Follower, left_out: &str) {
+fn check_without<T: Tables>(tables: &mut Watched<T>, follower: &Follower, missing: &str) {
     let mut others = follower.cluster.clone();
-    others.apply(vec![Change::Gone(ObjectRef::Service(service(left_out)))]);
+    others.apply(vec![Change::Gone(ObjectRef::Service(service(missing)))]);
     let wanted = from_scratch(&others.routes, &v4());
     let mut held = content(tables, &v4());
     held.chains.retain(|name, _| wanted.chains.contains_key(name));
@@ -42,13 +42,13 @@ fn isolated(follower: &Follower) -> Vec<&str> {
 }
 
 /// Makes the kernel refuse one Service, by an element that it does not accept.
-fn spoil<T: Tables>(tables: &mut Watched<T>, set: SetId, key: Bytes) {
-    tables.spoilt.insert((set, key));
+fn refuse<T: Tables>(tables: &mut Watched<T>, set: SetId, key: Bytes) {
+    tables.refused_keys.insert((set, key));
 }
 
 on_both! {
-    fn a_service_that_is_refused_at_the_start_is_left_out(tables) {
-        spoil(tables, SetId::Counted(2), key("10.96.0.2"));
+    fn a_service_refused_in_the_first_pass_is_isolated(tables) {
+        refuse(tables, SetId::Counted(2), key("10.96.0.2"));
         let mut follower = Follower::new(CLUSTER, v4());
         let synced = follower.sync_all(tables);
         assert_eq!(synced.pass, Pass::Full);
@@ -60,16 +60,16 @@ on_both! {
         assert_eq!(synced.pass, Pass::Partial);
         check_without(tables, &follower, "b");
         // The kernel accepts the Service again, and the next full pass writes it.
-        tables.spoilt.clear();
+        tables.refused_keys.clear();
         follower.full(tables);
         assert_eq!(isolated(&follower), [""; 0]);
         follower.check_exactly(tables);
     }
 
-    fn a_service_that_becomes_impossible_is_left_out(tables) {
+    fn a_service_refused_later_is_isolated(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let slot = key("10.96.0.3").slot(1);
-        spoil(tables, SetId::Endpoints, slot);
+        refuse(tables, SetId::Endpoints, slot);
         let text = format!("{CLUSTER}pod c-1 for=c on=n1 ip=10.244.0.6");
         let synced = follower.turn_into(tables, &text);
         assert_eq!(synced.pass, Pass::Full);
@@ -78,14 +78,14 @@ on_both! {
         // A verification does not restore the Service, and does not report it as a foreign change.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
         check_without(tables, &follower, "c");
-        tables.spoilt.clear();
+        tables.refused_keys.clear();
         follower.full(tables);
         follower.check_exactly(tables);
     }
 
-    fn who_inherits_from_a_service_left_out_gets_it_at_once(tables) {
+    fn an_address_of_an_isolated_service_moves_to_the_next_owner(tables) {
         // `a` owns the address that `b` claims too.
-        spoil(tables, SetId::Counted(1), key("10.96.0.1"));
+        refuse(tables, SetId::Counted(1), key("10.96.0.1"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         assert_eq!(isolated(&follower), ["a"]);
@@ -94,8 +94,8 @@ on_both! {
         check_without(tables, &follower, "a");
     }
 
-    fn both_who_want_one_address_may_be_left_out(tables) {
-        spoil(tables, SetId::Services, key("203.0.113.7"));
+    fn both_claimants_of_a_refused_address_are_isolated(tables) {
+        refuse(tables, SetId::Services, key("203.0.113.7"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         assert_eq!(isolated(&follower), ["a", "b"]);
@@ -103,8 +103,8 @@ on_both! {
         check_without(tables, &follower, "b");
     }
 
-    fn a_service_that_goes_while_it_is_left_out_is_forgotten(tables) {
-        spoil(tables, SetId::Counted(2), key("10.96.0.2"));
+    fn a_deleted_service_is_no_longer_isolated(tables) {
+        refuse(tables, SetId::Counted(2), key("10.96.0.2"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
@@ -114,7 +114,7 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    fn a_batch_that_fails_once_makes_a_full_pass(tables) {
+    fn a_failed_batch_causes_a_full_pass(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let failures = [
             ApplyError::Refused(String::from("EBUSY")),
@@ -135,12 +135,12 @@ on_both! {
         assert_eq!(synced.pass, Pass::Partial);
     }
 
-    fn a_first_pass_whose_batches_fail_is_made_all_the_same(tables) {
+    fn a_first_pass_completes_after_failed_batches(tables) {
         tables.limit = Some(5);
         for nth in 0..6 {
             Engine::remove(tables, &v4()).unwrap();
             let mut follower = Follower::new(CLUSTER, v4());
-            // Some batches pass before.
+            // The first `nth` batches succeed.
             tables.fail_after(nth, ApplyError::Failed(String::from("EINTR")));
             follower.sync_all(tables);
             assert!(follower.engine.isolated().is_empty());
@@ -148,15 +148,15 @@ on_both! {
         }
     }
 
-    fn where_nothing_can_be_written_that_is_said_and_tried_again(tables) {
+    fn the_next_sync_after_a_failed_one_is_a_full_pass(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let todo = follower.cluster.turn_into(&CLUSTER.replace("10.244.0.3", "10.244.0.9"));
-        tables.dead = true;
+        tables.all_batches_fail = true;
         let failed = follower.engine.sync(tables, &follower.cluster.routes, todo.scope());
         assert!(failed.is_err());
         assert!(follower.engine.needs_full());
-        tables.dead = false;
-        // Whatever Services the sync names, it is a full pass.
+        tables.all_batches_fail = false;
+        // This is a full pass, although the sync names no Services.
         let none = std::collections::BTreeSet::new();
         let routes = &follower.cluster.routes;
         let synced = follower.engine.sync(tables, routes, Scope::Some(&none)).unwrap();
@@ -167,7 +167,7 @@ on_both! {
 
     // All changes are written, but the engine cannot confirm it: the next successful pass reports
     // the lost endpoints and writes later changes.
-    fn a_pass_that_cannot_look_back_is_made_up_for_by_a_full_one(tables) {
+    fn a_pass_that_cannot_read_its_chains_is_followed_by_a_full_pass(tables) {
         let text = format!("{CLUSTER}
 service dns cluster-ip=10.96.0.9 port=53/udp
 pod dns-0 for=dns on=n1 ip=10.244.0.8
@@ -175,11 +175,11 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
         let mut follower = Follower::start(tables, &text);
         follower.cluster.turn_into(CLUSTER);
         follower.engine.require_full();
-        tables.blind = true;
+        tables.chain_reads_fail = true;
         let routes = &follower.cluster.routes;
         assert!(follower.engine.sync(tables, routes, Scope::All).is_err());
         assert!(follower.engine.needs_full());
-        tables.blind = false;
+        tables.chain_reads_fail = false;
         follower.cluster.turn_into(&CLUSTER.replace("10.244.0.3", "10.244.0.9"));
         let (none, routes) = (std::collections::BTreeSet::new(), &follower.cluster.routes);
         let synced = follower.engine.sync(tables, routes, Scope::Some(&none)).unwrap();
@@ -189,7 +189,7 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
         follower.check_exactly(tables);
     }
 
-    fn a_table_deleted_between_two_syncs_is_mended_by_the_second(tables) {
+    fn a_table_deleted_between_two_syncs_is_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let ops = vec![Op::DeleteTable];
         tables.inner.apply(&Batch { table: v4().table, ops }).unwrap();
@@ -198,7 +198,7 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
         follower.check_exactly(tables);
     }
 
-    fn an_element_deleted_before_a_sync_that_changes_it_is_mended(tables) {
+    fn an_element_deleted_before_its_change_is_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let set = Name::from(SetId::Endpoints.name());
         let held = tables.read(&v4().table).unwrap().unwrap();
@@ -211,7 +211,7 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
         follower.check_exactly(tables);
     }
 
-    fn a_repair_that_fails_is_made_up_for_by_a_full_pass(tables) {
+    fn a_failed_repair_is_followed_by_a_full_pass(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let flush = vec![Op::FlushChain(Name::from("reject-chain"))];
         tables.inner.apply(&Batch { table: v4().table, ops: flush }).unwrap();
@@ -224,7 +224,7 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
 }
 
 #[test]
-fn the_fake_refuses_by_key_too() {
+fn the_fake_can_refuse_elements_by_key() {
     let mut tables = FakeTables::default();
     tables.fake.refuse_elements(SetId::Counted(2).name(), key("10.96.0.2"));
     let mut follower = Follower::new(CLUSTER, v4());

@@ -46,47 +46,51 @@ impl Flows {
     }
 }
 
-/// Four hundred connections, and a test that must not affect them.
+/// Opens four hundred connections and asserts that `check` does not affect them.
 fn with_flows(test: &str, check: impl FnOnce(&Net, &mut Kernel, &mut Follower, &mut Flows) + Send) {
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let mut follower = Follower::start(&mut kernel, CLUSTER);
         let mut flows = Flows::open(&net);
-        assert_eq!(flows.servers(), [1, 2, 3, 4].map(pod), "all endpoints have some");
+        assert_eq!(flows.servers(), [1, 2, 3, 4].map(pod), "every endpoint has connections");
         check(&net, &mut kernel, &mut follower, &mut flows);
         flows.check();
     });
 }
 
 #[test]
-fn a_restart_and_full_passes_leave_them() {
-    with_flows("flows::a_restart_and_full_passes_leave_them", |_, kernel, follower, flows| {
-        follower.engine = Engine::new(v4());
-        let synced = follower.sync_all(kernel);
-        assert_eq!((synced.pass, synced.elements), (Pass::Full, 0));
-        flows.check();
-        follower.engine.require_full();
-        follower.sync_all(kernel);
-        flows.check();
-        // Nor does a proxy that starts without a table, or with other priorities. Without the table
-        // nothing is translated; when it is back, the connections continue.
-        Engine::remove(kernel, &v4()).unwrap();
-        follower.full(kernel);
-        flows.check();
-        let mut config = v4();
-        config.priorities.dstnat = -105;
-        follower.engine.configure(config);
-        follower.sync_all(kernel);
-    });
+fn a_restart_and_full_passes_keep_connections() {
+    with_flows(
+        "flows::a_restart_and_full_passes_keep_connections",
+        |_, kernel, follower, flows| {
+            follower.engine = Engine::new(v4());
+            let synced = follower.sync_all(kernel);
+            assert_eq!((synced.pass, synced.elements), (Pass::Full, 0));
+            flows.check();
+            follower.engine.require_full();
+            follower.sync_all(kernel);
+            flows.check();
+            // A proxy that starts without a table, or with other priorities, does not affect them.
+            // Without the table nothing is translated; with the new table the connections
+            // continue.
+            Engine::remove(kernel, &v4()).unwrap();
+            follower.full(kernel);
+            flows.check();
+            let mut config = v4();
+            config.priorities.dstnat = -105;
+            follower.engine.configure(config);
+            follower.sync_all(kernel);
+        },
+    );
 }
 
 #[test]
-fn other_policies_leave_them() {
-    with_flows("flows::other_policies_leave_them", |net, kernel, follower, flows| {
+fn policy_changes_keep_connections() {
+    with_flows("flows::policy_changes_keep_connections", |net, kernel, follower, flows| {
         let source = net.sources[0];
         follower.turn_into(kernel, &CLUSTER.replace("10.96.0.1", "10.96.0.1 itp=Local"));
-        assert_eq!(net.reached(source, 50, 4), [pod(1)], "new ones follow");
+        assert_eq!(net.reached(source, 50, 4), [pod(1)], "new connections use the new policy");
         flows.check();
         let zones = "10.96.0.1 traffic-distribution=PreferSameZone";
         follower.turn_into(kernel, &CLUSTER.replace("10.96.0.1", zones));
@@ -97,15 +101,15 @@ fn other_policies_leave_them() {
         follower
             .turn_into(kernel, &elsewhere.replace("web-1 for=web on=n1", "web-1 for=web on=n3"));
         flows.check();
-        // Even if their endpoint is removed: the pod ends its connections itself.
+        // The engine does not end connections to a removed endpoint: the pod does that.
         follower.pod_gone(kernel, "web-2");
         assert!(!net.reached(source, 50, 4).contains(&pod(2)));
     });
 }
 
 #[test]
-fn repairs_leave_them() {
-    with_flows("flows::repairs_leave_them", |_, kernel, follower, flows| {
+fn repairs_keep_connections() {
+    with_flows("flows::repairs_keep_connections", |_, kernel, follower, flows| {
         let table = v4().table;
         let mut damage = |ops: Vec<Op>| {
             Tables::apply(kernel, &Batch { table: table.clone(), ops }).unwrap();

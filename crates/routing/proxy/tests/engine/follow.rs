@@ -164,7 +164,7 @@ impl Follower {
     fn compare(&self, tables: &mut impl Tables, leftovers: Leftovers) {
         let config = self.engine.config();
         let fresh = from_scratch(&self.cluster.routes, config);
-        let held = tables.read(&config.table).unwrap().expect("the table is there");
+        let held = tables.read(&config.table).unwrap().expect("the table exists");
         let mut content = Content::of(&held);
         if leftovers == Leftovers::Allowed {
             content.chains.retain(|name, _| fresh.chains.contains_key(name));
@@ -245,7 +245,7 @@ pub(crate) fn assert_same(is: &Content, wanted: &Content) {
     differ("chain", &is.chains, &wanted.chains, &mut differences);
     differ("element", &is.elements, &wanted.elements, &mut differences);
     differ("slots", &is.slots, &wanted.slots, &mut differences);
-    panic!("the table is not as from scratch:\n{}", differences.join("\n"));
+    panic!("the table differs from one written from scratch:\n{}", differences.join("\n"));
 }
 
 fn set_names(content: &Content) -> BTreeMap<&Name, ()> {
@@ -278,5 +278,5 @@ fn is_slots(set: SetId) -> bool {
 
 /// The current content of a table.
 pub(crate) fn content(tables: &mut impl Tables, config: &Config) -> Content {
-    Content::of(&tables.read(&config.table).unwrap().expect("the table is there"))
+    Content::of(&tables.read(&config.table).unwrap().expect("the table exists"))
 }

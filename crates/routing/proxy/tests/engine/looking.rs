@@ -54,8 +54,8 @@ fn drop_rule() -> Rule {
 
 /// Asserts that a verification repairs this many differences, that the table is then as written
 /// from scratch, and that the next verification finds nothing.
-fn assert_repaired(tables: &mut impl Tables, follower: &mut Follower, things: usize) {
-    assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Repaired(things));
+fn assert_repaired(tables: &mut impl Tables, follower: &mut Follower, differences: usize) {
+    assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Repaired(differences));
     follower.check_exactly(tables);
     assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     // Later changes still need only a partial pass.
@@ -65,17 +65,17 @@ fn assert_repaired(tables: &mut impl Tables, follower: &mut Follower, things: us
 }
 
 on_both! {
-    fn nobody_was_here(tables) {
+    fn an_unchanged_table_is_not_read(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         tables.forget();
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
-        assert_eq!(tables.reads, 0, "the generation says it all");
+        assert_eq!(tables.reads, 0, "the generation shows that nothing changed");
         // The engine's own changes are not foreign either.
         follower.pod_gone(tables, "web-1");
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
 
-    fn another_table_is_not_ours(tables) {
+    fn changes_of_other_tables_are_ignored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let theirs = Table { family: Family::Ipv4, name: Name::from("theirs") };
         let ops = vec![
@@ -88,24 +88,24 @@ on_both! {
         assert!(tables.batches.is_empty());
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
         let held = tables.read(&theirs).unwrap().unwrap();
-        assert_eq!(held.chains.len(), 1, "it is as it was");
+        assert_eq!(held.chains.len(), 1, "the table of the other program is unchanged");
     }
 
-    fn an_element_too_much(tables) {
+    fn an_added_element_is_removed(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let drop = element(service_key("10.96.9.9"), Data::Verdict(Verdict::Drop));
         foreign(tables, vec![add(SetId::Services, vec![drop])]);
         assert_repaired(tables, &mut follower, 1);
     }
 
-    fn an_element_too_few(tables) {
+    fn deleted_elements_are_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let endpoints = elements(tables, SetId::Endpoints);
         foreign(tables, vec![delete(SetId::Endpoints, endpoints[1..3].to_vec())]);
         assert_repaired(tables, &mut follower, 2);
     }
 
-    fn an_element_with_other_data(tables) {
+    fn an_element_with_changed_data_is_repaired(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let before = elements(tables, SetId::Services);
         let after = element(before[0].key, Data::Verdict(Verdict::Drop));
@@ -114,7 +114,7 @@ on_both! {
         assert_repaired(tables, &mut follower, 1);
     }
 
-    fn a_range_with_another_end(tables) {
+    fn a_range_with_a_changed_end_is_repaired(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let before = elements(tables, SetId::FirewallAllowed);
         let key = *before[0].end.clone().unwrap();
@@ -127,7 +127,7 @@ on_both! {
         assert_repaired(tables, &mut follower, 1);
     }
 
-    fn all_elements_of_every_set_gone(tables) {
+    fn the_deleted_elements_of_every_set_are_restored(tables) {
         for set in SetId::ALL {
             let mut follower = Follower::start(tables, CLUSTER);
             let all = elements(tables, set);
@@ -140,7 +140,7 @@ on_both! {
         }
     }
 
-    fn a_rule_too_much(tables) {
+    fn added_rules_are_removed(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let chains: Vec<Name> = tables.read_chains(&v4().table).unwrap().into_keys().collect();
         for name in &chains {
@@ -150,7 +150,7 @@ on_both! {
         assert_repaired(tables, &mut follower, chains.len());
     }
 
-    fn all_rules_of_every_chain_gone(tables) {
+    fn the_deleted_rules_of_every_chain_are_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let chains = tables.read_chains(&v4().table).unwrap();
         let filled: Vec<Name> = chains.into_iter()
@@ -160,7 +160,7 @@ on_both! {
         assert_repaired(tables, &mut follower, filled.len());
     }
 
-    fn a_rule_replaced_by_another(tables) {
+    fn a_replaced_rule_is_repaired(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let name = Name::from("pick-3");
         let ops = vec![Op::FlushChain(name), Op::AddChain(chain("pick-3", vec![drop_rule()]))];
@@ -168,7 +168,7 @@ on_both! {
         assert_repaired(tables, &mut follower, 1);
     }
 
-    fn every_base_chain_gone(tables) {
+    fn deleted_base_chains_are_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let chains = tables.read_chains(&v4().table).unwrap();
         let base: Vec<Name> =
@@ -180,7 +180,7 @@ on_both! {
         assert_repaired(tables, &mut follower, base.len());
     }
 
-    fn the_whole_table_gone(tables) {
+    fn a_deleted_table_is_restored(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         foreign(tables, vec![Op::DeleteTable]);
         assert!(matches!(follower.engine.verify(tables).unwrap(), Verified::Repaired(1..)));
@@ -188,7 +188,7 @@ on_both! {
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
 
-    fn another_table_of_our_name(tables) {
+    fn a_foreign_table_with_our_name_is_replaced(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let services = Set { key: vec![Field::Port], ..SetId::Services.define(Family::Ipv4) };
         let table = Op::AddTable { comment: Name::from("not ours") };
@@ -197,13 +197,13 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    fn a_set_of_somebody_elses_in_our_table(tables) {
+    fn a_foreign_set_in_our_table_is_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        foreign(tables, vec![Op::AddSet(strange_set(SetData::None))]);
+        foreign(tables, vec![Op::AddSet(foreign_set(SetData::None))]);
         assert_repaired(tables, &mut follower, 1);
     }
 
-    fn a_chain_of_somebody_elses_in_our_table(tables) {
+    fn foreign_chains_in_our_table_are_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let hook = Hook { kind: ChainKind::Filter, point: HookPoint::Input, priority: 7 };
         let based = Chain { hook: Some(hook), ..chain("theirs-base", vec![drop_rule()]) };
@@ -211,7 +211,7 @@ on_both! {
         assert_repaired(tables, &mut follower, 2);
     }
 
-    fn a_web_of_foreign_things_in_our_table(tables) {
+    fn foreign_objects_that_refer_to_each_other_are_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let goto = Data::Verdict(Verdict::Goto(Name::from("theirs")));
         let source = Expr::Payload {
@@ -220,26 +220,26 @@ on_both! {
         let set = Name::from("theirs-map");
         let lookup = Expr::Lookup { set: set.clone(), from: Reg(0), then: Hit::Verdict };
         foreign(tables, vec![
-            Op::AddSet(strange_set(SetData::Verdict)),
+            Op::AddSet(foreign_set(SetData::Verdict)),
             Op::AddChain(chain("theirs", vec![drop_rule()])),
-            // Their map refers to their chain; a rule of theirs in our chain and our map refer to
-            // theirs.
+            // The foreign map refers to the foreign chain. A foreign rule in our chain refers to
+            // the foreign map, and an element of our map refers to the foreign chain.
             Op::AddElements { set, elements: vec![element(Bytes::EMPTY.slot(99), goto.clone())] },
             Op::AddChain(chain("pick-3", vec![rule(vec![source, lookup])])),
             add(SetId::Services, vec![element(service_key("10.96.9.9"), goto)]),
         ]);
-        // A map, a chain, our chain with another rule, an element.
+        // The map, the chain, our chain with the foreign rule, and the element.
         assert_repaired(tables, &mut follower, 4);
     }
 
-    fn a_new_start_mends_as_well(tables) {
+    fn a_restart_repairs_foreign_changes(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let drop = element(service_key("10.96.9.9"), Data::Verdict(Verdict::Drop));
         let endpoints = elements(tables, SetId::Endpoints);
         foreign(tables, vec![
             add(SetId::Services, vec![drop]),
             delete(SetId::Endpoints, endpoints[1..3].to_vec()),
-            Op::AddSet(strange_set(SetData::None)),
+            Op::AddSet(foreign_set(SetData::None)),
             Op::AddChain(chain("pick-3", vec![drop_rule()])),
             Op::AddChain(chain("theirs", vec![drop_rule()])),
             Op::FlushChain(Name::from("reject-chain")),
@@ -250,7 +250,7 @@ on_both! {
     }
 }
 
-fn strange_set(data: SetData) -> Set {
+fn foreign_set(data: SetData) -> Set {
     let name = Name::from(if data == SetData::None { "theirs-set" } else { "theirs-map" });
     Set { name, key: vec![Field::Address(Family::Ipv4)], data, kind: SetKind::Exact, comment: None }
 }

@@ -9,7 +9,7 @@ use nearhop_proxy::kernel::Kernel;
 /// The Service in [`CLUSTER`].
 pub(crate) const SERVICE: &str = "10.96.0.1:80";
 
-/// The cluster around the node, as its proxy knows it.
+/// The cluster of the node.
 pub(crate) const CLUSTER: &str = "
 node n1 zone=a
 node n2 zone=b

@@ -111,13 +111,13 @@ pub(crate) struct Watched<T> {
     /// Errors for the next batches, which are not applied; `None` lets a batch pass.
     pub(crate) failures: VecDeque<Option<ApplyError>>,
     /// Whether every batch fails.
-    pub(crate) dead: bool,
+    pub(crate) all_batches_fail: bool,
     /// Errors for the next reads of records.
     pub(crate) failing_reads: VecDeque<ApplyError>,
     /// Whether reading chains fails.
-    pub(crate) blind: bool,
+    pub(crate) chain_reads_fail: bool,
     /// Elements with these keys are sent with a shorter key, which every kernel refuses.
-    pub(crate) spoilt: BTreeSet<(SetId, Bytes)>,
+    pub(crate) refused_keys: BTreeSet<(SetId, Bytes)>,
 }
 
 impl<T: Tables> Watched<T> {
@@ -130,10 +130,10 @@ impl<T: Tables> Watched<T> {
             reads: 0,
             limit: None,
             failures: VecDeque::new(),
-            dead: false,
+            all_batches_fail: false,
             failing_reads: VecDeque::new(),
-            blind: false,
-            spoilt: BTreeSet::new(),
+            chain_reads_fail: false,
+            refused_keys: BTreeSet::new(),
         }
     }
 
@@ -154,7 +154,7 @@ impl<T: Tables> Watched<T> {
     pub(crate) fn counts(&self) -> BTreeMap<SetId, (usize, usize)> {
         let mut counts: BTreeMap<SetId, (usize, usize)> = BTreeMap::new();
         for op in self.batches.iter().flat_map(|batch| &batch.ops) {
-            let id = |set: &Name| SetId::by_name(set).expect("only our sets are written");
+            let id = |set: &Name| SetId::by_name(set).expect("the engine writes only its own sets");
             match op {
                 Op::DeleteElements { set, elements } => {
                     counts.entry(id(set)).or_default().0 += elements.len();
@@ -168,13 +168,13 @@ impl<T: Tables> Watched<T> {
         counts
     }
 
-    fn spoil(&self, batch: &Batch) -> Batch {
+    fn with_short_keys(&self, batch: &Batch) -> Batch {
         let mut batch = batch.clone();
         for op in &mut batch.ops {
             let Op::AddElements { set, elements } = op else { continue };
             let Some(set) = SetId::by_name(set) else { continue };
             for element in elements.iter_mut() {
-                if self.spoilt.contains(&(set, element.key)) {
+                if self.refused_keys.contains(&(set, element.key)) {
                     let key = element.key.as_slice();
                     element.key = Bytes::from_slice(&key[..key.len() - 4]).unwrap();
                 }
@@ -187,13 +187,13 @@ impl<T: Tables> Watched<T> {
 impl<T: Tables> Tables for Watched<T> {
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
         self.tries += 1;
-        if self.dead {
+        if self.all_batches_fail {
             return Err(ApplyError::Failed(String::from("ENOBUFS")));
         }
         if let Some(failure) = self.failures.pop_front().flatten() {
             return Err(failure);
         }
-        self.inner.apply(&self.spoil(batch))?;
+        self.inner.apply(&self.with_short_keys(batch))?;
         self.batches.push(batch.clone());
         Ok(())
     }
@@ -208,7 +208,7 @@ impl<T: Tables> Tables for Watched<T> {
     }
 
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
-        if self.blind {
+        if self.chain_reads_fail {
             return Err(ApplyError::Failed(String::from("EINTR")));
         }
         self.inner.read_chains(table)
@@ -261,7 +261,7 @@ pub(crate) use on_both;
 /// Runs a test on the kernel, in its own network namespace.
 pub(crate) fn on_kernel(test: &str, check: impl FnOnce(&mut Watched<Kernel>) + Send) {
     sandbox::run(test, || {
-        let kernel = Kernel::open().expect("a sandbox may use nftables");
+        let kernel = Kernel::open().expect("the sandbox can use nftables");
         check(&mut Watched::new(kernel));
     });
 }

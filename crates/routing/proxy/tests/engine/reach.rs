@@ -34,7 +34,7 @@ fn node_address(family: Family) -> IpAddr {
 }
 
 /// A client outside all source ranges and outside this node's pod range.
-fn outsider(family: Family) -> IpAddr {
+fn outside_client(family: Family) -> IpAddr {
     address(family, 7, 7)
 }
 
@@ -103,7 +103,7 @@ fn frontends(route: &Route, family: Family) -> Vec<Frontend> {
 }
 
 /// Whether `loadBalancerSourceRanges` excludes a client.
-fn is_kept_out(service: &Service, at: At, client: IpAddr) -> bool {
+fn is_excluded(service: &Service, at: At, client: IpAddr) -> bool {
     let SourceRanges::Only(ranges) = &service.source_ranges else { return false };
     let At::Address(address) = at else { return false };
     let family = Family::of(client);
@@ -120,7 +120,7 @@ fn expected(route: &Route, frontend: &Frontend, family: Family, client: IpAddr) 
     if service.cluster_ip(family).map(At::Address) == Some(frontend.at) {
         return expect(route.decision.internal, route, false);
     }
-    if is_kept_out(service, frontend.at, client) {
+    if is_excluded(service, frontend.at, client) {
         return Expected::from([(Outcome::Dropped, 1.0)]);
     }
     let policy = PortPolicy::of(service, &service.ports[route.port]).external;
@@ -148,7 +148,7 @@ fn check_all(cluster: &Cluster, family: Family) -> Result<(), TestCaseError> {
     let mut tables = FakeTables::default();
     Engine::new(Config::new(family)).full(&mut tables, &cluster.routes).unwrap();
     let owners = owners(cluster, family);
-    let client = outsider(family);
+    let client = outside_client(family);
     for (key, route) in of_family(cluster, family) {
         for frontend in frontends(route, family) {
             if owners[&frontend] != key.port.service {
@@ -172,7 +172,7 @@ fn check_all(cluster: &Cluster, family: Family) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn every_way_through_the_rules_is_the_decision() {
+fn every_path_through_the_rules_matches_the_routes() {
     for family in [Family::Ipv4, Family::Ipv6] {
         let walked = TestRunner::new(runs(40)).run(&cluster(family), |changes| {
             let mut cluster = Cluster::empty();
@@ -194,7 +194,7 @@ impl Net {
     fn new() -> Self {
         let v4 = Family::Ipv4;
         let mut star = Star::new(&[node_address(v4)]).unwrap();
-        let client = star.host("client", &[outsider(v4)]).unwrap();
+        let client = star.host("client", &[outside_client(v4)]).unwrap();
         let mut servers = Vec::new();
         for i in 1..7 {
             let ip = address(v4, 3, i);
@@ -239,46 +239,46 @@ fn plain(change: Change) -> Change {
 }
 
 #[test]
-fn real_connections_reach_who_was_decided() {
-    sandbox::run("reach::real_connections_reach_who_was_decided", || {
+fn real_connections_match_the_routes() {
+    sandbox::run("reach::real_connections_match_the_routes", || {
         let net = Net::new();
         let mut kernel = net.star.node().run(|| Kernel::open().unwrap());
         let mut engine = Engine::new(Config::new(Family::Ipv4));
         let mut runner = TestRunner::new(runs(1));
-        // Clusters without endpoints test nothing here.
-        let mut telling = 0;
+        // Only clusters with endpoints count.
+        let mut with_endpoints = 0;
         let mut drawn = 0;
-        while telling < 10 {
+        while with_endpoints < 10 {
             drawn += 1;
-            assert!(drawn < 1_000, "hardly any cluster has endpoints");
+            assert!(drawn < 1_000, "too few random clusters have endpoints");
             let changes = cluster(Family::Ipv4).new_tree(&mut runner).unwrap().current();
             let mut cluster = Cluster::empty();
             cluster.apply(changes.into_iter().map(plain).collect());
             engine.full(&mut kernel, &cluster.routes).unwrap();
-            telling += usize::from(compare(&net, &cluster) > 0);
+            with_endpoints += usize::from(compare(&net, &cluster) > 0);
         }
     });
 }
 
-/// Connects to every frontend with endpoints; returns their number.
+/// Connects to every frontend with endpoints and returns the number of these frontends.
 fn compare(net: &Net, cluster: &Cluster) -> usize {
     let family = Family::Ipv4;
     let owners = owners(cluster, family);
-    let mut asked = 0;
+    let mut compared = 0;
     for (key, route) in of_family(cluster, family) {
         let own = frontends(route, family);
         for frontend in own.iter().filter(|frontend| owners[*frontend] == key.port.service) {
-            let wanted = expected(route, frontend, family, outsider(family));
+            let wanted = expected(route, frontend, family, outside_client(family));
             let wanted: BTreeSet<SocketAddr> = wanted.into_keys().filter_map(destination).collect();
             if wanted.is_empty() {
                 continue;
             }
-            asked += 1;
+            compared += 1;
             let service = &key.port.service;
             assert_eq!(net.reached(frontend, wanted.len()), wanted, "{service}, {frontend:?}");
         }
     }
-    asked
+    compared
 }
 
 fn destination(outcome: Outcome) -> Option<SocketAddr> {

@@ -66,7 +66,7 @@ fn apply(tables: &mut impl Tables, ops: Vec<Op>) {
     tables.apply(&Batch { table: v4().table, ops }).unwrap();
 }
 
-fn remember(tables: &mut impl Tables, elements: Vec<Timed>) {
+fn add_records(tables: &mut impl Tables, elements: Vec<Timed>) {
     apply(tables, vec![Op::AddTimed { set: web().into(), elements }]);
 }
 
@@ -96,19 +96,19 @@ impl Clock {
 
     /// Advances the time until a sweep is due, and runs it.
     fn step(&mut self, follower: &mut Follower, tables: &mut impl Tables) -> usize {
-        let due = self.releases.due().expect("somebody waits");
-        assert!(due <= self.now + Duration::from_secs(1), "no pause is longer here");
+        let due = self.releases.due().expect("a sweep is scheduled");
+        assert!(due <= self.now + Duration::from_secs(1), "the next sweep is due within a second");
         self.now = self.now.max(due);
         self.releases.run(&mut follower.engine, tables, || self.now)
     }
 }
 
 on_both! {
-    fn only_clients_whose_endpoint_is_gone_are_let_go(tables) {
+    fn only_records_of_removed_endpoints_are_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         follower.engine.take_releases();
         let elements = (0..30).map(|i| record(client(i), endpoint(1 + i as u8 % 3)));
-        remember(tables, elements.collect());
+        add_records(tables, elements.collect());
         // One more endpoint or another Service causes no sweep.
         follower.turn_into(tables, &format!("{CLUSTER}pod web-4 for=web on=n2 ip=10.244.0.4\n"));
         follower.turn_into(tables, &format!("{CLUSTER}pod web-4 for=web on=n2 ip=10.244.0.4\npod o for=other on=n1 ip=10.244.1.1\n"));
@@ -121,37 +121,37 @@ on_both! {
         assert_eq!(left.len(), 20);
         assert!(left.values().all(|left| *left != endpoint(2)));
         // A packet in transit creates a record again: the next sweep, a second later, finds it.
-        remember(tables, vec![record(client(99), endpoint(2))]);
+        add_records(tables, vec![record(client(99), endpoint(2))]);
         assert_eq!(clock.step(&mut follower, tables), 1);
         assert_eq!(clock.step(&mut follower, tables), 0);
-        assert_eq!(clock.releases.due(), None, "nothing was left to find");
+        assert_eq!(clock.releases.due(), None, "no further sweep is scheduled");
         assert_eq!(clients_of(tables, web()), left);
         // The test itself has changed the table, so the verification reads it.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Same);
     }
 
-    fn what_could_not_be_released_is_tried_again_without_a_sync(tables) {
+    fn a_failed_sweep_is_retried_without_a_sync(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         follower.engine.take_releases();
-        remember(tables, (0..10).map(|i| record(client(i), endpoint(2))).collect());
+        add_records(tables, (0..10).map(|i| record(client(i), endpoint(2))).collect());
         follower.pod_gone(tables, "web-2");
         let mut clock = Clock::after_sync(&mut follower);
         tables.failing_reads.push_back(ApplyError::Failed(String::from("EINTR")));
         assert_eq!(clock.step(&mut follower, tables), 0);
         tables.fail_after(0, ApplyError::Failed(String::from("ENOBUFS")));
         assert_eq!(clock.step(&mut follower, tables), 0);
-        assert_eq!(clients_of(tables, web()).len(), 10, "neither was of any use");
+        assert_eq!(clients_of(tables, web()).len(), 10, "the two failed sweeps deleted nothing");
         assert_eq!(clock.step(&mut follower, tables), 10);
         assert_eq!(clients_of(tables, web()), BTreeMap::new());
     }
 
-    fn records_that_ran_out_meanwhile_cost_few_transactions(tables) {
+    fn expired_records_cause_few_transactions(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         follower.engine.take_releases();
-        remember(tables, (0..2_000).map(|i| record(client(i), endpoint(2))).collect());
+        add_records(tables, (0..2_000).map(|i| record(client(i), endpoint(2))).collect());
         follower.pod_gone(tables, "web-2");
-        let ran_out = |i| Timed { expires_ms: 1, ..record(client(i), endpoint(2)) };
-        tables.expired = (5_000..5_010).map(ran_out).collect();
+        let expired = |i| Timed { expires_ms: 1, ..record(client(i), endpoint(2)) };
+        tables.expired = (5_000..5_010).map(expired).collect();
         tables.forget();
         let mut clock = Clock::after_sync(&mut follower);
         // A kernel that is still resizing the map may list the rest only a second later.
@@ -163,12 +163,12 @@ on_both! {
         assert!(tables.tries < 400, "{} transactions", tables.tries);
     }
 
-    fn what_a_service_had_for_its_clients_goes_with_it(tables) {
+    fn the_records_and_maps_of_a_deleted_service_are_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         follower.engine.take_releases();
         assert_eq!(maps(tables), BTreeSet::from([Name::from(web())]));
-        remember(tables, vec![record(client(1), endpoint(1))]);
-        // Another timeout: another chain, the same map.
+        add_records(tables, vec![record(client(1), endpoint(1))]);
+        // Another timeout gives another chain and the same map.
         follower.turn_into(tables, &CLUSTER.replace("300s", "200s"));
         let mut clock = Clock::after_sync(&mut follower);
         assert_eq!(clock.step(&mut follower, tables), 0);
@@ -180,7 +180,7 @@ on_both! {
         follower.turn_into(tables, &without);
         let mut clock = Clock::after_sync(&mut follower);
         assert_eq!(clock.step(&mut follower, tables), 1);
-        assert_eq!(maps(tables).len(), 1, "a kernel may give references back late");
+        assert_eq!(maps(tables).len(), 1, "the map stays, because the kernel may release references late");
         assert_eq!(clock.step(&mut follower, tables), 0);
         assert_eq!(maps(tables), BTreeSet::new());
         let chains = tables.read_chains(&v4().table).unwrap();
@@ -193,9 +193,9 @@ on_both! {
         follower.check(tables);
     }
 
-    fn records_outlive_a_restart_and_another_configuration(tables) {
+    fn records_survive_a_restart_and_a_configuration_change(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        remember(tables, vec![record(client(1), endpoint(1)), record(client(2), endpoint(2))]);
+        add_records(tables, vec![record(client(1), endpoint(1)), record(client(2), endpoint(2))]);
         let before = clients_of(tables, web());
         follower.engine = Engine::new(v4());
         follower.sync_all(tables);
@@ -208,9 +208,9 @@ on_both! {
         assert_eq!(clients_of(tables, web()), before);
     }
 
-    fn records_of_the_older_layout_are_taken_over(tables) {
+    fn records_of_the_older_layout_are_copied(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        turn_older(tables);
+        make_older(tables);
         follower.engine = Engine::new(v4());
         follower.sync_all(tables);
         let held = tables.read(&v4().table).unwrap().unwrap();
@@ -227,9 +227,9 @@ on_both! {
         assert!(left.iter().all(|left| (1..=200_000).contains(left)), "{left:?}");
     }
 
-    fn records_outlive_a_table_of_another_make(tables) {
+    fn records_survive_the_replacement_of_an_outdated_table(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        remember(tables, vec![record(client(1), endpoint(1)), record(client(2), endpoint(9))]);
+        add_records(tables, vec![record(client(1), endpoint(1)), record(client(2), endpoint(9))]);
         // A set with the definition of another version.
         let mut firewall = SetId::Firewall.define(Family::Ipv4);
         firewall.key.pop();
@@ -240,13 +240,13 @@ on_both! {
         follower.sync_all(tables);
         follower.check_exactly(tables);
         let expected = BTreeMap::from([(client(1), endpoint(1))]);
-        assert_eq!(clients_of(tables, web()), expected, "one named an endpoint that is gone");
+        assert_eq!(clients_of(tables, web()), expected, "the record of a removed endpoint is deleted");
     }
 }
 
 /// Makes the table look like one of an older version: one map for all Services, by client, address
 /// and port.
-fn turn_older(tables: &mut impl Tables) {
+fn make_older(tables: &mut impl Tables) {
     let address = Field::Address(Family::Ipv4);
     let legacy = Set {
         name: LEGACY_MAP.into(),

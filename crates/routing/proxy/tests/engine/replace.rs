@@ -31,7 +31,7 @@ pod web-2 for=web on=n2 ip=10.244.0.2
 ";
 
 /// Changes the key of a set, as another version might define it.
-fn turn_outdated(tables: &mut impl Tables) {
+fn make_outdated(tables: &mut impl Tables) {
     let mut firewall = SetId::Firewall.define(Family::Ipv4);
     firewall.key.pop();
     let ops = vec![
@@ -43,7 +43,7 @@ fn turn_outdated(tables: &mut impl Tables) {
     assert!(tables.read(&v4().table).unwrap().unwrap().outdated);
 }
 
-fn remember(tables: &mut impl Tables, clients: u32) {
+fn add_records(tables: &mut impl Tables, clients: u32) {
     let elements = (0..clients).map(|i| record(client(i), endpoint(1 + i as u8 % 2))).collect();
     let ops = vec![Op::AddTimed { set: web().into(), elements }];
     tables.apply(&Batch { table: v4().table, ops }).unwrap();
@@ -68,10 +68,10 @@ fn ends(fake: &Fake) -> BTreeSet<Outcome> {
 }
 
 #[test]
-fn packets_find_their_endpoints_after_every_batch() {
+fn packets_reach_their_endpoints_after_every_batch() {
     let mut tables = Watched::new(FakeTables::default());
     let mut follower = Follower::start(&mut tables, CLUSTER);
-    turn_outdated(&mut tables);
+    make_outdated(&mut tables);
     let mut fake = tables.inner.fake.clone();
     let expected = ends(&fake);
     let delivered = |end: &Outcome| matches!(end, Outcome::Delivered { translated: true, .. });
@@ -88,11 +88,11 @@ fn packets_find_their_endpoints_after_every_batch() {
 }
 
 on_both! {
-    fn a_foreign_change_of_a_set_is_mended_and_records_stay(tables) {
+    fn a_foreign_change_of_a_set_is_repaired_and_records_stay(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        remember(tables, 10);
+        add_records(tables, 10);
         let before = clients_of(tables, web());
-        turn_outdated(tables);
+        make_outdated(tables);
         assert!(matches!(follower.engine.verify(tables).unwrap(), Verified::Repaired(1..)));
         follower.check_exactly(tables);
         assert_eq!(clients_of(tables, web()), before);
@@ -100,13 +100,13 @@ on_both! {
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
 
-    fn what_a_killed_proxy_left_is_finished_by_the_next(tables) {
+    fn the_next_proxy_completes_the_replacement_of_a_killed_one(tables) {
         let mut passing = 0;
         loop {
             let mut follower = Follower::start(tables, CLUSTER);
-            remember(tables, 10);
+            add_records(tables, 10);
             let before = clients_of(tables, web());
-            turn_outdated(tables);
+            make_outdated(tables);
             follower.engine = Engine::new(v4());
             // From here on every batch fails, as if the proxy had been killed.
             tables.failures.extend((0..passing).map(|_| None));
@@ -128,9 +128,9 @@ on_both! {
         assert!(passing > 4, "{passing} batches");
     }
 
-    fn cleanup_deletes_what_a_killed_proxy_left(tables) {
+    fn cleanup_deletes_all_tables_of_a_killed_proxy(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
-        turn_outdated(tables);
+        make_outdated(tables);
         follower.engine = Engine::new(v4());
         tables.failures.extend([None, None]);
         tables.failures.extend((0..50).map(|_| Some(killed())));
@@ -182,13 +182,13 @@ fn connect_until(net: &Net, stop: &AtomicBool, made: &AtomicUsize) -> Answers {
 }
 
 #[test]
-fn no_connection_fails_and_clients_stay_while_a_table_is_replaced() {
-    let test = "replace::no_connection_fails_and_clients_stay_while_a_table_is_replaced";
+fn replacing_a_table_keeps_connections_and_affinity() {
+    let test = "replace::replacing_a_table_keeps_connections_and_affinity";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let mut follower = Follower::start(&mut kernel, &large());
-        // Every client has an endpoint before.
+        // Every client has an endpoint before the replacement.
         for source in &net.sources {
             net.reached(*source, 1, 1);
         }
@@ -200,7 +200,7 @@ fn no_connection_fails_and_clients_stay_while_a_table_is_replaced() {
                 while made.load(Ordering::Relaxed) < began + 20 && !clients.is_finished() {
                     thread::sleep(Duration::from_millis(5));
                 }
-                turn_outdated(&mut kernel);
+                make_outdated(&mut kernel);
                 follower.engine = Engine::new(v4());
                 follower.sync_all(&mut kernel);
             }

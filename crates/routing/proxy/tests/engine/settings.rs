@@ -73,15 +73,15 @@ fn configure_all(tables: &mut impl Tables, family: Family) {
 }
 
 on_both! {
-    fn each_setting_can_change_while_it_runs(tables) {
+    fn each_setting_can_change_at_run_time(tables) {
         configure_all(tables, Family::Ipv4);
     }
 
-    fn each_setting_can_change_while_it_runs_in_ipv6(tables) {
+    fn each_setting_can_change_at_run_time_in_ipv6(tables) {
         configure_all(tables, Family::Ipv6);
     }
 
-    fn a_new_start_finds_what_another_configuration_left(tables) {
+    fn a_restart_with_another_configuration_corrects_the_table(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         for config in configs(Family::Ipv4) {
             follower.engine = Engine::new(config);
@@ -91,7 +91,7 @@ on_both! {
         }
     }
 
-    fn ipv6_is_kept_as_ipv4_is(tables) {
+    fn ipv6_tables_follow_changes_like_ipv4_tables(tables) {
         let mut follower = Follower::new(DUAL, Config::new(Family::Ipv6));
         follower.sync_all(tables);
         follower.check_exactly(tables);
@@ -113,7 +113,7 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    fn two_families_do_not_disturb_each_other(tables) {
+    fn the_two_families_are_independent(tables) {
         let mut four = Follower::new(DUAL, v4());
         let mut six = Follower::new(DUAL, Config::new(Family::Ipv6));
         four.sync_all(tables);
@@ -136,7 +136,7 @@ on_both! {
         six.check_exactly(tables);
     }
 
-    fn removing_a_table_that_is_not_there_is_no_error(tables) {
+    fn removing_a_missing_table_is_not_an_error(tables) {
         Engine::remove(tables, &v4()).unwrap();
         assert!(tables.batches.is_empty());
     }

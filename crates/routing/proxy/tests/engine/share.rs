@@ -53,7 +53,7 @@ fn slice(zones: &[&str], routing: Option<&str>) -> Slice {
 }
 
 /// How many connections each endpoint got.
-fn share_out(zones: &[&str], routing: Option<&str>) -> BTreeMap<SocketAddr, usize> {
+fn count_connections(zones: &[&str], routing: Option<&str>) -> BTreeMap<SocketAddr, usize> {
     let mut star = Star::new(&[ip("192.0.2.250")]).unwrap();
     let sources = ["10.244.9.1", "10.244.9.2", "10.244.9.3"].map(ip);
     let client = star.host("client", &sources).unwrap();
@@ -77,7 +77,7 @@ fn share_out(zones: &[&str], routing: Option<&str>) -> BTreeMap<SocketAddr, usiz
 #[test]
 fn equal_endpoints_get_equal_shares() {
     sandbox::run("share::equal_endpoints_get_equal_shares", || {
-        let counts = share_out(&["a"; 7], None);
+        let counts = count_connections(&["a"; 7], None);
         assert_eq!(counts.len(), 7);
         let expected = CONNECTIONS as f64 / 7.0;
         let off = |count: &usize| (*count as f64 - expected).powi(2) / expected;
@@ -87,14 +87,14 @@ fn equal_endpoints_get_equal_shares() {
 }
 
 #[test]
-fn weights_are_shares() {
-    sandbox::run("share::weights_are_shares", || {
+fn shares_match_the_weights() {
+    sandbox::run("share::shares_match_the_weights", || {
         let weights = r#"{"v":1,"weights":{"a":{"a":600000,"b":300000,"c":100000}}}"#;
-        let counts = share_out(&["a", "b", "c"], Some(weights));
+        let counts = count_connections(&["a", "b", "c"], Some(weights));
         for (i, wanted) in [60.0, 30.0, 10.0].into_iter().enumerate() {
             let address: SocketAddr = format!("10.244.0.{}:8080", i + 1).parse().unwrap();
             let got = counts[&address] as f64 / CONNECTIONS as f64 * 100.0;
-            assert!((got - wanted).abs() < 2.0, "{got} of a hundred, not {wanted}: {counts:?}");
+            assert!((got - wanted).abs() < 2.0, "{got} %, not {wanted} %: {counts:?}");
         }
     });
 }

@@ -34,11 +34,11 @@ pod other-0 for=other on=n2 ip=10.244.1.1
 /// Asserts one partial pass that read nothing and changed this many elements.
 fn assert_partial<T: Tables>(tables: &Watched<T>, synced: &Synced, elements: usize) {
     assert_eq!((synced.pass, synced.elements), (Pass::Partial, elements));
-    assert_eq!(tables.batches.len(), usize::from(elements > 0), "one batch for everything");
+    assert_eq!(tables.batches.len(), usize::from(elements > 0), "all changes are in one batch");
 }
 
 on_both! {
-    fn a_first_pass_writes_everything_and_a_second_nothing(tables) {
+    fn the_first_pass_writes_the_table_and_the_second_nothing(tables) {
         let mut follower = Follower::new(CLUSTER, v4());
         let synced = follower.sync_all(tables);
         assert_eq!(synced.pass, Pass::Full);
@@ -53,7 +53,7 @@ on_both! {
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
 
-    fn a_pass_over_everything_that_changed_nothing_sends_nothing(tables) {
+    fn a_pass_without_changes_sends_nothing(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         tables.forget();
         let synced = follower.sync_all(tables);
@@ -61,7 +61,7 @@ on_both! {
         assert_eq!(tables.reads, 0);
     }
 
-    fn a_replaced_endpoint_is_one_slot(tables) {
+    fn replacing_an_endpoint_changes_one_slot(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let text = PLAIN.replace("ip=10.244.0.2", "ip=10.244.9.9");
@@ -72,7 +72,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn an_added_endpoint_is_one_slot_and_another_set(tables) {
+    fn adding_an_endpoint_adds_a_slot_and_moves_the_service_to_another_set(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let text = format!("{PLAIN}pod web-3 for=web on=n2 ip=10.244.0.4");
@@ -84,14 +84,14 @@ on_both! {
             (SetId::Endpoints, (0, 1)),
         ];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
-        assert_eq!(tables.batches[0].ops.len(), 3, "elements only");
+        assert_eq!(tables.batches[0].ops.len(), 3, "the batch changes only elements");
         assert_eq!(tables.reads, 0);
         follower.check(tables);
         follower.full(tables);
         follower.check_exactly(tables);
     }
 
-    fn beyond_the_counted_ones_a_chain_comes_with_who_needs_it(tables) {
+    fn a_service_with_more_than_16_endpoints_needs_its_own_chain(tables) {
         let with = |pods| format!("node n1\nnode n2\nservice web\npods web x{pods} for=web on=n2");
         let mut follower = Follower::start(tables, &with(16));
         tables.forget();
@@ -104,7 +104,7 @@ on_both! {
         ];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
         let chains = tables.batches[0].ops.iter().filter(|op| matches!(op, Op::AddChain(_)));
-        assert_eq!(chains.count(), 1, "pick-17");
+        assert_eq!(chains.count(), 1, "the batch adds only the chain pick-17");
         follower.check(tables);
         // The chain exists now: later changes need only elements.
         follower.turn_into(tables, &with(16));
@@ -117,7 +117,7 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    fn of_a_thousand_endpoints_only_the_last_one_moves(tables) {
+    fn removing_one_of_a_thousand_endpoints_moves_only_the_last(tables) {
         let many = "node n1\nnode n2\nservice web\npods web x1000 for=web on=n2";
         let mut follower = Follower::start(tables, many);
         tables.forget();
@@ -129,11 +129,11 @@ on_both! {
         follower.check(tables);
     }
 
-    fn the_last_endpoint_gone_is_a_refusal_and_back_again(tables) {
+    fn a_service_without_endpoints_is_rejected_until_it_has_one(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let synced = follower.pod_gone(tables, "other-0");
-        // The Service address and its slot are deleted, the refusal is added.
+        // The address and the slot of the Service are deleted; an element that rejects is added.
         assert_partial(tables, &synced, 3);
         assert_eq!(tables.counts()[&SetId::NoEndpoints], (0, 1));
         follower.check(tables);
@@ -144,7 +144,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn a_service_comes_and_goes(tables) {
+    fn a_service_can_be_deleted_and_created_again(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let gone = vec![Change::Gone(ObjectRef::Service(service("other")))];
@@ -163,7 +163,7 @@ on_both! {
         assert!(content(tables, &v4()).elements.is_empty());
     }
 
-    fn a_changed_port_is_another_frontend(tables) {
+    fn a_changed_port_replaces_the_frontend(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let text = PLAIN.replace("other cluster-ip=10.96.0.2", "other cluster-ip=10.96.0.2 port=81->8080");
@@ -182,7 +182,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn a_changed_cluster_ip_is_another_frontend(tables) {
+    fn a_changed_cluster_ip_replaces_the_frontend(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let synced = follower.turn_into(tables, &PLAIN.replace("10.96.0.2", "10.96.0.3"));
@@ -190,7 +190,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn an_endpoint_on_this_node_is_also_a_hairpin(tables) {
+    fn a_local_endpoint_adds_a_hairpin_element(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let here = PLAIN.replace("pod other-0 for=other on=n2", "pod other-0 for=other on=n1");
@@ -200,7 +200,7 @@ on_both! {
         follower.check(tables);
     }
 
-    fn a_relabelled_node_is_one_batch(tables) {
+    fn a_relabelled_node_needs_one_batch(tables) {
         let zoned = "
             node n1 zone=a
             node n2 zone=b
@@ -222,8 +222,8 @@ on_both! {
 }
 
 #[test]
-fn nft_can_print_it() {
-    on_kernel("steps::nft_can_print_it", |kernel| {
+fn nft_can_print_the_table() {
+    on_kernel("steps::nft_can_print_the_table", |kernel| {
         Follower::start(kernel, CLUSTER);
         let nft = std::process::Command::new("nft").args(["list", "ruleset"]).output();
         let Ok(out) = nft else {

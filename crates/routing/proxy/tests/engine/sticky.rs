@@ -25,7 +25,7 @@ fn sticky(seconds: u32) -> String {
 }
 
 /// Deletes stale affinity records, as the proxy does after a sync.
-fn let_go(kernel: &mut Kernel, follower: &mut Follower) -> usize {
+fn delete_stale_records(kernel: &mut Kernel, follower: &mut Follower) -> usize {
     let ports = follower.engine.take_releases();
     ports.iter().map(|port| follower.engine.release(kernel, port).unwrap()).sum()
 }
@@ -53,8 +53,8 @@ fn all(net: &Net, count: usize) -> BTreeMap<IpAddr, SocketAddr> {
 }
 
 #[test]
-fn a_client_stays_with_its_endpoint() {
-    sandbox::run("sticky::a_client_stays_with_its_endpoint", || {
+fn a_client_keeps_its_endpoint() {
+    sandbox::run("sticky::a_client_keeps_its_endpoint", || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let kernel = &mut kernel;
@@ -62,12 +62,15 @@ fn a_client_stays_with_its_endpoint() {
         let mine = only(&net, net.sources[0], 1_000);
         let before = all(&net, 5);
         assert_eq!(before[&net.sources[0]], mine);
-        assert!(before.values().any(|endpoint| *endpoint != mine), "not all have the same");
+        assert!(
+            before.values().any(|endpoint| *endpoint != mine),
+            "the clients use several endpoints"
+        );
 
         // A new process.
         follower.engine = Engine::new(v4());
         follower.sync_all(kernel);
-        assert_eq!(let_go(kernel, &mut follower), 0);
+        assert_eq!(delete_stale_records(kernel, &mut follower), 0);
         assert_eq!(all(&net, 20), before);
 
         // Unrelated changes: another Service, another endpoint, another timeout.
@@ -76,14 +79,14 @@ fn a_client_stays_with_its_endpoint() {
         follower.turn_into(kernel, &format!("{more}pod web-5 for=web on=n2 ip=10.244.0.5\n"));
         follower.turn_into(kernel, &more);
         follower.turn_into(kernel, &more.replace("300s", "200s"));
-        let_go(kernel, &mut follower);
+        delete_stale_records(kernel, &mut follower);
         assert_eq!(all(&net, 20), before);
     });
 }
 
 #[test]
-fn a_client_whose_endpoint_goes_moves_once() {
-    sandbox::run("sticky::a_client_whose_endpoint_goes_moves_once", || {
+fn a_client_moves_once_after_its_endpoint_is_removed() {
+    sandbox::run("sticky::a_client_moves_once_after_its_endpoint_is_removed", || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let kernel = &mut kernel;
@@ -93,20 +96,27 @@ fn a_client_whose_endpoint_goes_moves_once() {
         let pod = format!("web-{}", gone.ip().to_string().rsplit('.').next().unwrap());
         follower.pod_gone(kernel, &pod);
         let moving = before.values().filter(|endpoint| **endpoint == gone).count();
-        assert_eq!(let_go(kernel, &mut follower), moving);
-        assert_eq!(let_go(kernel, &mut follower), 0, "asked once");
+        assert_eq!(delete_stale_records(kernel, &mut follower), moving);
+        assert_eq!(
+            delete_stale_records(kernel, &mut follower),
+            0,
+            "the second sweep deletes nothing"
+        );
 
         let after = all(&net, 50);
         for (source, endpoint) in &before {
             if *endpoint == gone {
                 assert_ne!(after[source], gone);
             } else {
-                assert_eq!(after[source], *endpoint, "{source} had another one");
+                assert_eq!(
+                    after[source], *endpoint,
+                    "{source} had another endpoint and must keep it"
+                );
             }
         }
         // The endpoint returns, and no client moves back.
         follower.turn_into(kernel, &sticky(300));
-        let_go(kernel, &mut follower);
+        delete_stale_records(kernel, &mut follower);
         assert_eq!(all(&net, 20), after);
 
         // The endpoint is removed while no proxy runs: the next start deletes its records.
@@ -114,14 +124,14 @@ fn a_client_whose_endpoint_goes_moves_once() {
         let pod = format!("web-{}", lost.ip().to_string().rsplit('.').next().unwrap());
         follower.engine = Engine::new(v4());
         follower.pod_gone(kernel, &pod);
-        assert!(let_go(kernel, &mut follower) >= 1);
+        assert!(delete_stale_records(kernel, &mut follower) >= 1);
         assert!(all(&net, 20).values().all(|endpoint| *endpoint != lost));
     });
 }
 
 #[test]
-fn without_affinity_nobody_stays() {
-    sandbox::run("sticky::without_affinity_nobody_stays", || {
+fn without_affinity_clients_use_all_endpoints() {
+    sandbox::run("sticky::without_affinity_clients_use_all_endpoints", || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let kernel = &mut kernel;
@@ -133,8 +143,8 @@ fn without_affinity_nobody_stays() {
 }
 
 #[test]
-fn a_client_that_stays_away_may_move() {
-    sandbox::run("sticky::a_client_that_stays_away_may_move", || {
+fn a_client_can_move_after_the_timeout() {
+    sandbox::run("sticky::a_client_can_move_after_the_timeout", || {
         let net = Net::new();
         let mut kernel = net.kernel();
         let kernel = &mut kernel;
@@ -143,7 +153,7 @@ fn a_client_that_stays_away_may_move() {
         let first = net.reached(source, 1, 1);
         // Each time the client moves with a probability of 3/4.
         let moved = (0..20).any(|_| {
-            wait_until("the record runs out", || {
+            wait_until("the record expires", || {
                 clients_of(kernel, "affinity/default/web/tcp").is_empty()
             });
             net.reached(source, 1, 1) != first
@@ -164,8 +174,8 @@ pod web-4 for=web on=n2 ip=10.244.0.4
 ";
 
 #[test]
-fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
-    let test = "sticky::a_client_has_one_endpoint_at_all_addresses_of_a_service_port";
+fn a_client_has_the_same_endpoint_at_all_addresses_of_a_service_port() {
+    let test = "sticky::a_client_has_the_same_endpoint_at_all_addresses_of_a_service_port";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
@@ -173,7 +183,7 @@ fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
         let addresses = ["10.96.0.1:80", "192.0.2.250:30080", "192.0.2.1:80", "192.0.2.2:80"];
         let mut reached = BTreeMap::new();
         for (i, source) in net.sources.iter().enumerate() {
-            // Start with each address once.
+            // Every source starts with another address.
             let mut order = addresses.to_vec();
             order.rotate_left(i % addresses.len());
             let first = net.reached_at(order[0], *source, 1, 1);
@@ -182,7 +192,7 @@ fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
             }
             reached.insert(first, ());
         }
-        assert!(reached.len() > 1, "not all have the same");
+        assert!(reached.len() > 1, "the clients use several endpoints");
     });
 }
 
@@ -215,8 +225,8 @@ fn only_pod(protocol: &str, number: usize) -> String {
 }
 
 #[test]
-fn a_retransmission_does_not_record_an_endpoint_that_is_gone() {
-    let test = "sticky::a_retransmission_does_not_record_an_endpoint_that_is_gone";
+fn a_retransmission_does_not_record_a_removed_endpoint() {
+    let test = "sticky::a_retransmission_does_not_record_a_removed_endpoint";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
@@ -229,11 +239,11 @@ fn a_retransmission_does_not_record_an_endpoint_that_is_gone() {
         std::thread::spawn(move || {
             connect(&client, Protocol::Tcp, service, Duration::from_secs(60), Some(source))
         });
-        wait_until("the choice is recorded", || !clients_of(kernel, map).is_empty());
+        wait_until("the rules record the endpoint", || !clients_of(kernel, map).is_empty());
         follower.turn_into(kernel, &only_pod("", 3));
-        assert_eq!(let_go(kernel, &mut follower), 1);
+        assert_eq!(delete_stale_records(kernel, &mut follower), 1);
         let before = retransmitted(&net.client);
-        wait_until("it is sent again", || retransmitted(&net.client) > before);
+        wait_until("the client retransmits", || retransmitted(&net.client) > before);
         sleep(Duration::from_millis(50));
         assert_eq!(clients_of(kernel, map), BTreeMap::new());
         assert_eq!(net.reached(source, 5, 1), [pod(3)]);
@@ -241,8 +251,8 @@ fn a_retransmission_does_not_record_an_endpoint_that_is_gone() {
 }
 
 #[test]
-fn datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone() {
-    let test = "sticky::datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone";
+fn unanswered_datagrams_do_not_record_a_removed_endpoint() {
+    let test = "sticky::unanswered_datagrams_do_not_record_a_removed_endpoint";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
@@ -253,9 +263,9 @@ fn datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone() {
         let sender = net.client.run(|| UdpSocket::bind((source, 0)).unwrap());
         let send = || sender.send_to(b"x", SERVICE).unwrap();
         send();
-        wait_until("the choice is recorded", || !clients_of(kernel, map).is_empty());
+        wait_until("the rules record the endpoint", || !clients_of(kernel, map).is_empty());
         follower.turn_into(kernel, &only_pod("/udp", 3));
-        assert_eq!(let_go(kernel, &mut follower), 1);
+        assert_eq!(delete_stale_records(kernel, &mut follower), 1);
         for _ in 0..10 {
             send();
             sleep(Duration::from_millis(20));
@@ -265,8 +275,8 @@ fn datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone() {
 }
 
 #[test]
-fn a_flood_of_clients_of_one_service_leaves_anothers_room() {
-    let test = "sticky::a_flood_of_clients_of_one_service_leaves_anothers_room";
+fn the_affinity_records_of_one_service_do_not_use_the_space_of_another() {
+    let test = "sticky::the_affinity_records_of_one_service_do_not_use_the_space_of_another";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
@@ -296,8 +306,8 @@ fn a_flood_of_clients_of_one_service_leaves_anothers_room() {
 /// Clients from outside that connect under the policy `Local` get an endpoint on this node, even if
 /// they have another one at the cluster IP.
 #[test]
-fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
-    let test = "sticky::under_a_policy_local_a_client_keeps_an_endpoint_on_this_node";
+fn with_external_policy_local_a_client_keeps_a_local_endpoint() {
+    let test = "sticky::with_external_policy_local_a_client_keeps_a_local_endpoint";
     sandbox::run(test, || {
         let net = Net::new();
         let mut kernel = net.kernel();
@@ -307,11 +317,15 @@ fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
         let first: BTreeMap<IpAddr, Vec<SocketAddr>> =
             net.sources.iter().map(|source| (*source, at("192.0.2.2:80", source))).collect();
         follower.turn_into(kernel, &EXPOSED.replace("affinity", "etp=Local affinity"));
-        let_go(kernel, &mut follower);
+        delete_stale_records(kernel, &mut follower);
         for (source, first) in &first {
-            assert_eq!(at("192.0.2.2:80", source), [pod(1)], "the only one on this node");
+            assert_eq!(at("192.0.2.2:80", source), [pod(1)], "the only endpoint on this node");
             assert_eq!(at("192.0.2.250:30080", source), [pod(1)]);
-            assert_eq!(at("10.96.0.1:80", source), *first, "the policy is not for the cluster IP");
+            assert_eq!(
+                at("10.96.0.1:80", source),
+                *first,
+                "the policy does not apply to the cluster IP"
+            );
         }
         // A client that first connects under the policy has that endpoint at every address.
         let new = ip("10.244.9.8");
@@ -343,8 +357,8 @@ fn rolling(left: &[usize]) -> String {
 /// removed and the proxy restarts. Removed pods continue to serve, so the test sees every
 /// connection that is still sent to one.
 #[test]
-fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
-    let test = "sticky::a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone";
+fn a_hundred_clients_never_reach_a_removed_endpoint() {
+    let test = "sticky::a_hundred_clients_never_reach_a_removed_endpoint";
     sandbox::run(test, || {
         let net = Net::with_clients(100);
         let mut kernel = net.kernel();
@@ -366,7 +380,7 @@ fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
                 follower.engine = Engine::new(v4());
             }
             follower.turn_into(kernel, &rolling(&left));
-            let_go(kernel, &mut follower);
+            delete_stale_records(kernel, &mut follower);
             for sender in &senders {
                 sender.send_to(b"x", service).unwrap();
             }
@@ -378,10 +392,10 @@ fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
             assert!(!reached.contains_key(&pod(gone)), "round {round}: {reached:?}");
             assert_eq!(reached.values().sum::<usize>(), 100);
             for map in maps {
-                wait_until("everybody has an endpoint", || clients_of(kernel, map).len() == 100);
-                let stays = clients_of(kernel, map);
-                let dead = stays.values().filter(|stay| stay.ip == pod(gone).ip()).count();
-                assert_eq!(dead, 0, "{map} in round {round}");
+                wait_until("every client has a record", || clients_of(kernel, map).len() == 100);
+                let records = clients_of(kernel, map);
+                let stale = records.values().filter(|record| record.ip == pod(gone).ip()).count();
+                assert_eq!(stale, 0, "{map} in round {round}");
             }
         }
     });

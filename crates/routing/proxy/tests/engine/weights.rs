@@ -135,13 +135,13 @@ fn by_zone(shares: &Shares) -> BTreeMap<usize, f64> {
     zones
 }
 
-/// Every zone gets its share, and all its endpoints get the same share.
+/// Checks that every zone gets its share, and that all its endpoints get the same share.
 fn check_shares(zones: &[Zone], shares: &Shares) -> Result<(), TestCaseError> {
     for (i, given) in by_zone(shares) {
-        let asked = f64::from(zones[i].millionths) / f64::from(WHOLE);
+        let wanted = f64::from(zones[i].millionths) / f64::from(WHOLE);
         prop_assert!(
-            (given - asked).abs() <= 0.01,
-            "zone {i} gets {given}, not {asked}: {zones:?}"
+            (given - wanted).abs() <= 0.01,
+            "zone {i} gets {given}, not {wanted}: {zones:?}"
         );
         let own = shares.iter().filter(|(ip, _)| zone_of(**ip) == i).map(|(_, share)| *share);
         let (least, most) = own
@@ -155,7 +155,7 @@ fn check_node(zones: &[Zone]) -> Result<usize, TestCaseError> {
     let (_, fake) = rules(&cluster(zones).routes);
     let shares = walk(&fake);
     let wanted = zones.iter().filter(|zone| zone.millionths > 0).map(|zone| zone.endpoints);
-    prop_assert_eq!(shares.len(), wanted.sum::<u32>() as usize, "somebody is never reached");
+    prop_assert_eq!(shares.len(), wanted.sum::<u32>() as usize, "an endpoint gets no connections");
     check_shares(zones, &shares)?;
     let slots = fake.elements(&v4().table, SetId::Endpoints.name()).into_iter().flatten();
     Ok(slots.count())
@@ -164,7 +164,7 @@ fn check_node(zones: &[Zone]) -> Result<usize, TestCaseError> {
 /// With slots in proportion to the weight, and at least one per endpoint, the remote zone of two
 /// zones got 13.7 %, 5.3 % and 21.7 %.
 #[test]
-fn small_shares_of_large_zones_are_as_asked() {
+fn small_shares_of_large_zones_match_the_weights() {
     for (near, far, millionths) in [(500, 500, 50_000), (200, 200, 20_000), (3, 1_000, 10_000)] {
         check_node(&zones(&[(near, WHOLE - millionths), (far, millionths)])).unwrap();
     }
@@ -206,7 +206,7 @@ fn zone_shares_hold_from_two_to_five_thousand_endpoints() {
         slots += own;
         endpoints += size as usize;
     }
-    assert_eq!(slots, endpoints, "one slot for each");
+    assert_eq!(slots, endpoints, "each endpoint has one slot");
 }
 
 /// A cluster with one `Balanced` Service.
@@ -293,7 +293,7 @@ fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn balanced_keeps_its_bound_for_what_nodes_really_do() {
+fn balanced_keeps_its_limit_with_the_rules_of_all_nodes() {
     // A large zone that sends little to a small one, and a small zone that sends much to a large
     // one.
     for zones in [
@@ -311,7 +311,7 @@ fn balanced_keeps_its_bound_for_what_nodes_really_do() {
 }
 
 on_both! {
-    fn one_endpoint_more_in_a_weighted_zone_is_a_few_slots(tables) {
+    fn adding_an_endpoint_to_a_weighted_zone_changes_few_slots(tables) {
         let all = |more: u32| zones(&[(100 + more, 700_000), (100, 200_000), (100, 100_000)]);
         let mut follower = Follower::start(tables, CLUSTER);
         follower.follow(tables, slices(&all(0)));
@@ -331,7 +331,7 @@ on_both! {
         assert_eq!(tables.counts(), BTreeMap::new());
     }
 
-    fn chains_for_weights_that_nobody_has_any_more_are_deleted(tables) {
+    fn chains_of_unused_weights_are_deleted(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let with = |part: u32| slices(&zones(&[(2, WHOLE - part), (3, part)]));
         let weighted = |tables: &mut crate::on::Watched<_>| {
@@ -361,9 +361,9 @@ on_both! {
 
 /// A thousand endpoints in three zones, on the kernel, with 30,000 connections.
 #[test]
-fn real_connections_are_shared_out_among_a_thousand_endpoints() {
+fn real_connections_to_a_thousand_endpoints_match_the_weights() {
     const CONNECTIONS: usize = 30_000;
-    sandbox::run("weights::real_connections_are_shared_out_among_a_thousand_endpoints", || {
+    sandbox::run("weights::real_connections_to_a_thousand_endpoints_match_the_weights", || {
         let zones = zones(&[(100, 600_000), (400, 350_000), (500, 50_000)]);
         let mut star = Star::new(&["192.0.2.250".parse().unwrap()]).unwrap();
         let sources = ["10.244.9.1", "10.244.9.2", "10.244.9.3"].map(|ip| ip.parse().unwrap());
@@ -384,10 +384,10 @@ fn real_connections_are_shared_out_among_a_thousand_endpoints() {
         let share = |count: usize| count as f64 / CONNECTIONS as f64;
         let shares = counts.iter().map(|(at, count)| (at.ip(), share(*count))).collect();
         for (i, given) in by_zone(&shares) {
-            let asked = f64::from(zones[i].millionths) / f64::from(WHOLE);
+            let wanted = f64::from(zones[i].millionths) / f64::from(WHOLE);
             // Five standard deviations.
-            let chance = (asked * (1.0 - asked) / CONNECTIONS as f64).sqrt();
-            assert!((given - asked).abs() < 5.0 * chance, "zone {i}: {given}, not {asked}");
+            let deviation = (wanted * (1.0 - wanted) / CONNECTIONS as f64).sqrt();
+            assert!((given - wanted).abs() < 5.0 * deviation, "zone {i}: {given}, not {wanted}");
         }
         // The chi-square value that is exceeded once in a million times, with 99 degrees of
         // freedom.

@@ -80,7 +80,7 @@ impl Real {
             Outcome::Answered { server, seen } => self.answered(flow, server, seen),
             Outcome::Refused => Ok(End::Rejected),
             Outcome::TimedOut => Ok(End::Dropped),
-            Outcome::Unreachable => Err("nobody knows a way there".to_owned()),
+            Outcome::Unreachable => Err("the destination is unreachable".to_owned()),
         }
     }
 

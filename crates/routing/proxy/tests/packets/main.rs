@@ -17,7 +17,7 @@ use nearhop_conform::flows::{End, Flow, FlowCase, Seen, read_cases};
 use nearhop_net::sandbox;
 
 use kernel::Real;
-use virtually::{EveryThrow, Random};
+use virtually::{EveryChoice, Random};
 
 /// The files of the public suite that contain packets.
 const FILES: [&str; 2] = ["proxy_packet_flows.json", "nearhop_packet_flows.json"];
@@ -62,44 +62,46 @@ fn check_flow(flow: &Flow, driver: &mut impl Driver) -> Result<Vec<String>, Stri
     Ok(found.into_iter().map(|(path, what)| format!("{path}: {what}")).collect())
 }
 
-fn assert_right(wrong: Vec<String>) {
-    assert!(wrong.is_empty(), "{} flows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+fn assert_no_errors(wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "{} errors:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
-fn there_are_many_cases() {
+fn the_suite_has_many_cases_and_flows() {
     let cases = cases();
     let flows: usize = cases.iter().map(|case| case.flows.len()).sum();
     assert!(cases.len() >= 40 && flows >= 260, "{} cases, {flows} flows", cases.len());
 }
 
 #[test]
-fn by_every_throw_of_the_dice() {
-    let check = |case: FlowCase| check_case(&case, &mut EveryThrow::new(&case));
-    assert_right(cases().into_iter().flat_map(check).collect());
+fn every_random_choice_matches_the_cases() {
+    let check = |case: FlowCase| check_case(&case, &mut EveryChoice::new(&case));
+    assert_no_errors(cases().into_iter().flat_map(check).collect());
 }
 
 #[test]
-fn at_random_through_what_the_engine_wrote() {
+fn random_packets_through_the_written_rules_match_the_cases() {
     let check = |case: FlowCase| check_case(&case, &mut Random::new(&case));
-    assert_right(cases().into_iter().flat_map(check).collect());
+    assert_no_errors(cases().into_iter().flat_map(check).collect());
 }
 
 #[test]
-fn as_real_packets() {
-    sandbox::run("as_real_packets", || {
-        assert_right(kernel::in_parallel(&cases(), |case| check_case(case, &mut Real::new(case))));
+fn real_packets_match_the_cases() {
+    sandbox::run("real_packets_match_the_cases", || {
+        assert_no_errors(kernel::in_parallel(&cases(), |case| {
+            check_case(case, &mut Real::new(case))
+        }));
     });
 }
 
 /// Without rules no flow is translated, so every real expectation except NONE fails: no case passes
 /// only because of how the network is set up.
 #[test]
-fn as_real_packets_without_rules() {
-    sandbox::run("as_real_packets_without_rules", || {
+fn real_packets_without_rules_are_not_translated() {
+    sandbox::run("real_packets_without_rules_are_not_translated", || {
         let cases: Vec<FlowCase> = cases().into_iter().filter(FlowCase::is_example).collect();
         assert!(cases.len() > 2);
-        assert_right(kernel::in_parallel(&cases, |case| {
+        assert_no_errors(kernel::in_parallel(&cases, |case| {
             let mut driver = Real::without_rules(case);
             let untouched = |seen: &Seen| seen.keys().all(|end| *end == End::Untouched);
             let seen = |flow: &Flow| (flow.id.clone(), driver.ends(flow));

@@ -109,14 +109,14 @@ impl Places {
     /// Starts servers; those without a host yet share one new host.
     fn serve_all(&mut self, name: &str, all: &BTreeSet<(SocketAddr, Protocol)>) {
         let ips: BTreeSet<IpAddr> = all.iter().map(|(at, _)| at.ip()).collect();
-        let homeless: Vec<IpAddr> =
+        let without_host: Vec<IpAddr> =
             ips.into_iter().filter(|address| self.place(*address).is_none()).collect();
-        if !homeless.is_empty() {
-            let host = self.star.host(name, &homeless).unwrap();
-            self.clients.extend(homeless.into_iter().map(|address| (address, host.clone())));
+        if !without_host.is_empty() {
+            let host = self.star.host(name, &without_host).unwrap();
+            self.clients.extend(without_host.into_iter().map(|address| (address, host.clone())));
         }
         for (at, protocol) in all {
-            let place = self.place(at.ip()).expect("everybody has a home by now");
+            let place = self.place(at.ip()).expect("every server has a host");
             self.servers.push(Server::start(&place, by(*protocol), *at).unwrap());
         }
     }

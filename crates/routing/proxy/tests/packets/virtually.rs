@@ -12,15 +12,15 @@ use nearhop_simulator::fake::Fake;
 use crate::Driver;
 
 /// Every possible end of a packet, through rules compiled for the case.
-pub(crate) struct EveryThrow(Walked);
+pub(crate) struct EveryChoice(Walked);
 
-impl EveryThrow {
+impl EveryChoice {
     pub(crate) fn new(case: &FlowCase) -> Self {
         Self(Walked::new(case).unwrap_or_else(|error| panic!("{}: {error}", case.id)))
     }
 }
 
-impl Driver for EveryThrow {
+impl Driver for EveryChoice {
     fn ends(&mut self, flow: &Flow) -> Result<Seen, String> {
         self.0.ends(&flow.packet).map_err(|error| error.to_string())
     }
@@ -87,7 +87,7 @@ impl Random {
     }
 
     /// xorshift64: random enough for these tests.
-    fn throw(state: &mut u64, modulus: u32) -> u32 {
+    fn random_number(state: &mut u64, modulus: u32) -> u32 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
         *state ^= *state << 17;
@@ -98,7 +98,7 @@ impl Random {
 impl Driver for Random {
     fn ends(&mut self, flow: &Flow) -> Result<Seen, String> {
         let Self { rules, state } = self;
-        let mut dice = |modulus| Self::throw(state, modulus);
+        let mut dice = |modulus| Self::random_number(state, modulus);
         let mut seen = Seen::new();
         for _ in 0..Self::THROWS {
             let end = rules.look(&flow.packet, &mut dice).map_err(|error| error.to_string())?;
@@ -109,7 +109,7 @@ impl Driver for Random {
 
     fn ends_again(&mut self, flow: &Flow) -> Result<Vec<(End, Seen)>, String> {
         let Self { rules, state } = self;
-        let mut dice = |modulus| Self::throw(state, modulus);
+        let mut dice = |modulus| Self::random_number(state, modulus);
         let mut pairs = Vec::new();
         for _ in 0..8 {
             let mut rules = rules.clone();

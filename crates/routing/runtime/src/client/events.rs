@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repeat_is_counted_and_another_message_is_another_event() {
+    async fn repeats_increase_the_count_and_new_messages_create_events() {
         let (writer, sent) = writer(&[]);
         for message in ["a", "a", "b", "a"] {
             writer.write(&event(message)).await.unwrap();

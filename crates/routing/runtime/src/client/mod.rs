@@ -255,14 +255,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_cannot_be_used_is_named() {
+    async fn errors_name_missing_files() {
         let options =
             ClientOptions { kubeconfig: Some("/no/such/file".into()), ..Default::default() };
-        let error = connect(&options, None).await.err().expect("it is missing").to_string();
+        let error = connect(&options, None).await.err().expect("the file is missing").to_string();
         assert!(error.contains("/no/such/file") && error.contains("--kubeconfig"), "{error}");
         let files = vec![PathBuf::from("/no/a"), PathBuf::from("/no/b")];
-        let error =
-            read_files(Way::Direct, files, None).await.expect_err("both are missing").to_string();
+        let error = read_files(Way::Direct, files, None)
+            .await
+            .expect_err("both files are missing")
+            .to_string();
         assert!(error.contains("/no/a, /no/b"), "{error}");
     }
 }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfig_comes_before_the_environment() {
+    fn kubeconfig_takes_precedence_over_the_environment() {
         let both = [("HTTPS_PROXY", "http://env:1"), ("NO_PROXY", "*")];
         assert_eq!(chosen(SERVER, Some("http://file:2"), &both), "Http http://file:2/");
         assert_eq!(chosen(SERVER, None, &both[..1]), "Http http://env:1/");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_those_of_go() {
+    fn environment_variables_match_go() {
         let env = |name, value| chosen(SERVER, None, &[(name, value)]);
         assert_eq!(env("https_proxy", "proxy:3128"), "Http http://proxy:3128/");
         assert_eq!(env("HTTPS_PROXY", "socks5://proxy"), "Socks5 socks5://proxy:1080/");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_is_read_as_go_reads_it() {
+    fn no_proxy_matches_go() {
         let direct = |server: &str, list: &str| {
             let variables = [("HTTPS_PROXY", "http://proxy:1"), ("no_proxy", list)];
             chosen(server, None, &variables) == "direct"

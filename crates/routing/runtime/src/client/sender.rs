@@ -112,7 +112,7 @@ pub enum ApiFailure {
 
 impl ApiFailure {
     /// What fails, in a text that stays the same from one attempt to the next.
-    pub fn culprit(&self) -> String {
+    pub fn responsible(&self) -> String {
         match self {
             Self::Fenced => "the lease".to_owned(),
             Self::Conflict { .. } => "another writer of the object".to_owned(),
@@ -360,14 +360,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_without_the_lease() {
+    fn requests_need_a_valid_lease() {
         let now = Instant::now();
         let (sender, leadership) = watch::channel(Leadership::Standby);
         let fence = Fence::Lease { leadership, grace: Duration::from_secs(2) };
         assert_eq!(fence.allowance(now), None);
         sender.send_replace(Leadership::Leading { until: now + Duration::from_secs(3) });
         assert_eq!(fence.allowance(now), Some(Duration::from_secs(5)));
-        assert_eq!(fence.allowance(now + Duration::from_secs(3)), None, "it was not renewed");
+        assert_eq!(
+            fence.allowance(now + Duration::from_secs(3)),
+            None,
+            "the lease was not renewed"
+        );
     }
 
     #[test]

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watch_may_be_faster_than_the_reply() {
+    fn a_late_reply_does_not_undo_a_watch_event() {
         let mut known = Versions::default();
         assert!(known.observe(&"a", (&"u", &9), &()));
         assert!(!known.record_write(&"a", (&"u", &8)));
@@ -244,13 +244,13 @@ mod tests {
         assert!(!known.observe(&"a", (&"u", &6), &()));
         assert!(known.get(&"a").is_none());
         assert!(known.observe_deleted(&"a", (&"u", &7)));
-        assert!(!known.record_delete(&"a", &"u"), "the watch was faster");
-        assert!(known.observe(&"a", (&"v", &9), &()), "a new object of this name");
-        assert!(!known.observe_deleted(&"a", (&"u", &7)), "the earlier object");
+        assert!(!known.record_delete(&"a", &"u"), "the watch reported the deletion first");
+        assert!(known.observe(&"a", (&"v", &9), &()), "a new object with this name");
+        assert!(!known.observe_deleted(&"a", (&"u", &7)), "the event is about the earlier object");
     }
 
     #[test]
-    fn versions_without_an_order_wait_until_the_watch_shows_the_write() {
+    fn events_are_ignored_until_the_watch_shows_an_unordered_write() {
         #[derive(Clone, Debug, PartialEq)]
         struct Opaque(&'static str);
         impl PartialOrd for Opaque {
@@ -260,11 +260,11 @@ mod tests {
         }
         let mut known = KnownVersions::default();
         assert!(known.observe(&"a", (&"u", &Opaque("abc")), &()));
-        assert!(known.observe(&"a", (&"u", &Opaque("aaa")), &()), "the watch is always in order");
+        assert!(known.observe(&"a", (&"u", &Opaque("aaa")), &()), "watch events arrive in order");
         assert!(known.record_write(&"a", (&"u", &Opaque("xyz"))));
         assert!(!known.observe(&"a", (&"u", &Opaque("bbb")), &()));
         assert!(!known.observe(&"a", (&"u", &Opaque("xyz")), &()), "the write itself");
-        assert!(known.observe(&"a", (&"u", &Opaque("bbb")), &()), "what comes after it is new");
+        assert!(known.observe(&"a", (&"u", &Opaque("bbb")), &()), "events after the write are new");
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_a_restored_server_lost_are_forgotten() {
+    fn a_list_discards_writes_that_a_restored_server_lost() {
         let mut known = Versions::default();
         known.observe(&"a", (&"u", &50), &());
         known.observe(&"gone", (&"g", &60), &());
@@ -295,17 +295,17 @@ mod tests {
         assert!(!known.observe(&"gone", (&"g", &60), &()));
         let mut names = BTreeSet::from(["a", "gone"]);
         let again = known.complete_list(&mut names, &70);
-        assert_eq!(again.len(), 2, "what the server shows counts again: {again:?}");
-        assert_eq!(names, BTreeSet::from(["a", "gone"]), "what it lost is gone");
+        assert_eq!(again.len(), 2, "both listed objects are accepted again: {again:?}");
+        assert_eq!(names, BTreeSet::from(["a", "gone"]), "the lost object is removed");
         assert_eq!(known.get(&"a"), Some((&"u", &50)));
         assert_eq!(known.get(&"gone"), Some((&"g", &60)));
         assert!(known.get(&"made").is_none());
         assert!(known.observe(&"a", (&"u", &71), &()));
     }
 
-    /// The same where the server's versions are already higher than that of the write.
+    /// The restored server has already reached a higher version than the lost write.
     #[test]
-    fn a_later_list_without_a_write_shows_that_it_is_lost() {
+    fn a_newer_list_discards_a_missing_write() {
         let mut known = Versions::default();
         known.observe(&"a", (&"u", &50), &());
         known.record_write(&"a", (&"u", &55));
@@ -315,13 +315,16 @@ mod tests {
     }
 
     #[test]
-    fn after_a_conflict_the_server_is_right_even_with_an_older_version() {
+    fn a_conflict_restores_an_older_server_version() {
         let mut known = Versions::default();
         known.observe(&"a", (&"u", &90), &());
         known.record_write(&"a", (&"u", &100));
-        assert!(!known.record_conflict(&"a", &95, (&"u", &96)), "older than what is known");
+        assert!(
+            !known.record_conflict(&"a", &95, (&"u", &96)),
+            "the conflict is older than the known version"
+        );
         assert!(known.record_conflict(&"a", &100, (&"u", &50)));
         assert_eq!(known.get(&"a"), Some((&"u", &50)));
-        assert!(known.record_write(&"a", (&"u", &61)), "it can be written again");
+        assert!(known.record_write(&"a", (&"u", &61)), "a later write is accepted");
     }
 }

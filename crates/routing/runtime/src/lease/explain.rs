@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fix_is_named() {
+    fn explanation_names_the_fix() {
         assert!(explained(403).contains("grant get, create and update"));
         assert!(explained(403).contains("\"east\""));
         assert!(explained(404).contains("create the namespace"));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_appears_once() {
+    fn each_cause_is_printed_once() {
         let cause = std::io::Error::other("connection refused");
         let error = kube::Error::Service(Box::new(cause));
         assert_eq!(chain(&error), "ServiceError: connection refused");

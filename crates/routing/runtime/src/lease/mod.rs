@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_must_nest() {
+    fn invalid_options_are_rejected() {
         let good = LeaseOptions::new("kube-system", "nearhop", "node-1");
         assert!(good.validate().is_ok());
         let second = Duration::from_secs(1);
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn identities_differ() {
+    fn identities_are_unique() {
         let identity = || LeaseOptions::new("a", "b", "node-1").identity;
         assert!(identity().starts_with("node-1_"));
         assert_ne!(identity(), identity());
     }
 
     #[test]
-    fn leadership_ends_by_itself() {
+    fn leadership_expires() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let leading = Leadership::Leading { until: now + second };

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_silence_by_our_own_clock_frees_a_lease() {
+    fn lease_is_free_after_its_duration_without_a_renewal() {
         let (a, b) = (options("a"), options("b"));
         let start = Instant::now();
         let held = Observed::next(None, first(&a, at(0)), start);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_promise_of_the_holder_counts() {
+    fn longer_duration_of_the_holder_is_respected() {
         let a = LeaseOptions { lease_duration: Duration::from_millis(59_001), ..options("a") };
         let start = Instant::now();
         let held = Observed::next(None, first(&a, at(0)), start);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_lease_is_free_at_once_and_keeps_its_count() {
+    fn released_lease_is_free_at_once_and_keeps_its_transitions() {
         let now = Instant::now();
         let mut held = first(&options("a"), at(1));
         held.metadata.resource_version = Some("7".to_owned());

@@ -31,7 +31,7 @@ impl ContactSeries {
         let ages = metrics.gauge_vec(
             "nearhop_watch_last_contact_seconds",
             "Seconds since the API server last sent anything on the watch of a kind, or since it \
-             was first asked.",
+             got the first request.",
             &["kind"],
         );
         Self { ages, contacts: Arc::default() }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_age_of_a_watch_begins_anew_with_every_frame() {
+    async fn each_frame_resets_the_age_of_a_watch() {
         let metrics = Metrics::new();
         let layer = metrics.watch_contact();
         let answered = service_fn(|_| {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_as_they_were_given() {
+    fn metric_names_get_no_suffix() {
         let metrics = Metrics::new();
         let changes = metrics.counter_vec("endpoint_slice_controller_changes", "C", &["operation"]);
         changes.with_label_values(&["create"]).inc();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_series_without_members_can_be_encoded() {
+    fn empty_registry_and_empty_vectors_are_encoded() {
         let metrics = Metrics::new();
         assert_eq!(metrics.encode(), "");
         let _unused = metrics.counter_vec("c", "C", &["label"]);
@@ -174,14 +174,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "registered once")]
-    fn a_name_is_taken_once() {
+    fn registering_a_name_twice_panics() {
         let metrics = Metrics::new();
         let _first = metrics.counter("c", "C");
         let _second = metrics.counter("c", "C");
     }
 
     #[test]
-    fn elections_share_their_series() {
+    fn elections_share_one_metric() {
         let metrics = Metrics::new();
         metrics.leader_election_master_status("a").set(1.0);
         metrics.leader_election_master_status("b").set(0.0);

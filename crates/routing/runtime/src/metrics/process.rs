@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_may_contain_anything() {
+    fn command_names_with_parentheses_are_parsed() {
         let stat = "7 (a) b (c)) S 1 1 1 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 3 0 900 1 2";
         assert_eq!(Ticks::parse(stat), Some(Ticks { cpu: 300.0, start: 900.0 }));
         assert_eq!(Ticks::parse("7 (a) S 1"), None);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_described() {
+    fn metrics_describe_this_process() {
         let text = Metrics::of_process().encode();
         let value = |name: &str| number_after(&text, &format!("{name} ")).expect(name);
         assert!(value("process_resident_memory_bytes") > 100_000.0, "{text}");

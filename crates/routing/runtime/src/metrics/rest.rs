@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_failures_and_abandoned_requests_are_counted() {
+    async fn replies_failures_and_cancelled_requests_are_counted() {
         let metrics = Metrics::new();
         let layer = metrics.rest_client("10.0.0.1:6443");
         let answered = service_fn(|_| ready(Ok::<_, Infallible>(Response::new(()))));

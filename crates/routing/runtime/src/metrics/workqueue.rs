@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_share_the_series_and_count_apart() {
+    fn each_queue_has_its_own_label_in_shared_metrics() {
         let metrics = Metrics::new();
         let slices = WorkqueueMetrics::new(&metrics, "slices");
         let locators = WorkqueueMetrics::new(&metrics, "locators");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_added_and_compared() {
+    fn ages_are_summed_and_the_longest_is_found() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut running = Running::default();

@@ -149,7 +149,7 @@ mod tests {
         let accepting = tokio::spawn(async move {
             accept_loop(&listener, 1, |mut connection| async move {
                 let _ = connection.stream.write_all(b"x").await;
-                // Until the client closes it.
+                // Keeps the connection until the client closes it.
                 let _ = connection.stream.read(&mut [0]).await;
             })
             .await;
@@ -158,7 +158,7 @@ mod tests {
         let mut second = TcpStream::connect(address).await.unwrap();
         let mut byte = [0];
         first.read_exact(&mut byte).await.unwrap();
-        assert!(second.try_read(&mut byte).is_err(), "the second is not served yet");
+        assert!(second.try_read(&mut byte).is_err(), "the second connection is not served yet");
         drop(first);
         second.read_exact(&mut byte).await.unwrap();
         accepting.abort();

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn below_means_whole_segments() {
+    fn and_below_matches_whole_path_segments() {
         let route = route("/debug").and_below();
         for (path, expected) in
             [("/debug", true), ("/debug/a/b", true), ("/debugger", false), ("/", false)]
@@ -198,11 +198,11 @@ mod tests {
         }
         let everything = self::route("/").and_below();
         assert!(everything.matches("/") && everything.matches("/a/b") && everything.matches("*"));
-        assert!(!self::route("/").matches("/a"), "exactly");
+        assert!(!self::route("/").matches("/a"), "only the exact path");
     }
 
     #[test]
-    fn a_bearer_token_is_found_under_any_spelling_of_its_scheme() {
+    fn bearer_scheme_is_case_insensitive() {
         let bearer = |value: &str| {
             Ask::of(&Request::get("/a?b=c").header(AUTHORIZATION, value).body(()).unwrap(), None)
                 .bearer

@@ -42,22 +42,22 @@ async fn requests_are_recorded_and_counted() {
     }
 }
 
-async fn inflict(client: &Client, faults: &str) {
+async fn set_faults(client: &Client, faults: &str) {
     let request = Request::post("/nearhop/faults").body(faults.as_bytes().to_vec());
     let request = request.expect("the path is valid");
-    client.request_text(request).await.expect("faults can be ordered");
+    client.request_text(request).await.expect("the API server accepts the faults");
 }
 
-/// kube would retry after a 429; the server counts the requests that it receives.
+/// The kube crate retries after a 429 by default. The metrics of the server count the requests.
 #[tokio::test]
-async fn a_refused_request_is_not_repeated_behind_our_back() {
+async fn the_client_does_not_retry_after_429() {
     let cluster = Cluster::start().await;
     let client = connect(&cluster.options(), None).await.unwrap();
-    inflict(&client, r#"{"answer":{"code":429,"share":1.0}}"#).await;
+    set_faults(&client, r#"{"answer":{"code":429,"share":1.0}}"#).await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let asked = timeout(Duration::from_secs(20), namespaces.get("default")).await;
-    asked.expect("it is repeated until somebody gives up").unwrap_err();
-    inflict(&client, "{}").await;
+    asked.expect("the client returns the error without retries").unwrap_err();
+    set_faults(&client, "{}").await;
     let metrics = Request::get("/metrics").body(Vec::new()).unwrap();
     let text = client.request_text(metrics).await.unwrap();
     let refused = r#"apiserver_request_total{code="429",resource="namespaces",verb="get"}"#;
@@ -65,7 +65,7 @@ async fn a_refused_request_is_not_repeated_behind_our_back() {
 }
 
 #[tokio::test]
-async fn the_server_learns_who_is_asking() {
+async fn requests_carry_the_user_agent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
@@ -94,10 +94,10 @@ async fn the_server_learns_who_is_asking() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_not_there_is_named() {
+async fn an_unknown_context_is_named() {
     let cluster = Cluster::start().await;
     let options = ClientOptions { context: Some("nowhere".to_owned()), ..cluster.options() };
-    let error = connect(&options, None).await.err().expect("there is no such context").to_string();
+    let error = connect(&options, None).await.err().expect("the context is unknown").to_string();
     assert!(error.contains("nowhere") && error.contains("kubeconfig"), "{error}");
     let options = ClientOptions { user_agent: "a\nb".to_owned(), ..cluster.options() };
     assert!(connect(&options, None).await.is_err());

@@ -14,9 +14,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) async fn start() -> Self {
         let options = Options { faults: Faults::OnDemand, ..Options::default() };
-        let server = ApiServer::start(options).await.expect("the API starts");
-        let directory = tempfile::tempdir().expect("there is room for a file");
-        server.write_kubeconfig(&directory.path().join("kubeconfig")).expect("it can be written");
+        let server = ApiServer::start(options).await.expect("the API server starts");
+        let directory = tempfile::tempdir().expect("a temporary directory is created");
+        server
+            .write_kubeconfig(&directory.path().join("kubeconfig"))
+            .expect("the kubeconfig is written");
         Self { server, directory }
     }
 
@@ -29,11 +31,11 @@ impl Cluster {
     }
 
     /// Options for a client that reaches the server through another address.
-    pub(crate) fn options_by_way_of(&self, address: SocketAddr) -> ClientOptions {
+    pub(crate) fn options_through(&self, address: SocketAddr) -> ClientOptions {
         let file = self.directory.path().join(format!("kubeconfig-{}", address.port()));
         let text = self.server.kubeconfig();
         let text = text.replace(&self.server.url(), &format!("https://{address}"));
-        std::fs::write(&file, text).expect("it can be written");
+        std::fs::write(&file, text).expect("the kubeconfig is written");
         ClientOptions { kubeconfig: Some(file), ..self.options() }
     }
 }

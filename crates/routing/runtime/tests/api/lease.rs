@@ -29,7 +29,7 @@ fn options(identity: &str) -> LeaseOptions {
     }
 }
 
-/// Nothing expires within a test, however busy the machine is.
+/// Options with which no lease expires during a test, even on a busy machine.
 fn patient(identity: &str) -> LeaseOptions {
     LeaseOptions {
         lease_duration: Duration::from_secs(60),
@@ -63,14 +63,17 @@ impl Candidate {
     }
 
     async fn wait_for(&mut self, leading: impl FnMut(&Leadership) -> bool) {
-        timeout(LONG, self.leadership.wait_for(leading)).await.expect("in time").expect("it runs");
+        timeout(LONG, self.leadership.wait_for(leading))
+            .await
+            .expect("the leadership changes in time")
+            .expect("the elector runs");
     }
 
     async fn wait_to_lead(&mut self) {
         self.wait_for(|now| matches!(now, Leadership::Leading { .. })).await;
     }
 
-    async fn wait_to_stand_by(&mut self) {
+    async fn wait_for_standby(&mut self) {
         self.wait_for(|now| *now == Leadership::Standby).await;
     }
 
@@ -87,46 +90,46 @@ async fn client(cluster: &Cluster) -> Client {
 
 async fn spec(cluster: &Cluster) -> LeaseSpec {
     let leases: Api<Lease> = Api::namespaced(client(cluster).await, "kube-system");
-    leases.get("nearhop-controller").await.expect("there is a Lease").spec.expect("it has a spec")
+    leases.get("nearhop-controller").await.expect("the Lease exists").spec.expect("it has a spec")
 }
 
-async fn inflict(client: &Client, faults: &str) {
+async fn set_faults(client: &Client, faults: &str) {
     let request = Request::post("/nearhop/faults").body(faults.as_bytes().to_vec());
     let request = request.expect("the path is valid");
-    client.request_text(request).await.expect("faults can be ordered");
+    client.request_text(request).await.expect("the API server accepts the faults");
 }
 
 /// Asserts that at no time during `period` two candidates lead.
-async fn never_two_lead(candidates: &[Candidate], period: Duration) {
+async fn assert_at_most_one_leads(candidates: &[Candidate], period: Duration) {
     let start = Instant::now();
     while start.elapsed() < period {
         let leading = candidates.iter().filter(|candidate| candidate.leads()).count();
-        assert!(leading <= 1, "{leading} lead");
+        assert!(leading <= 1, "{leading} candidates lead");
         sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_several_leads_and_goes_on_leading() {
+async fn one_of_three_candidates_leads_and_renews() {
     let cluster = Cluster::start().await;
     let mut candidates = Vec::new();
     for identity in ["a", "b", "c"] {
         candidates.push(Candidate::start(&cluster, patient(identity)).await);
     }
-    never_two_lead(&candidates, Duration::from_secs(3)).await;
+    assert_at_most_one_leads(&candidates, Duration::from_secs(3)).await;
     let leading: Vec<usize> = (0..3).filter(|n| candidates[*n].leads()).collect();
     assert_eq!(leading.len(), 1);
     let spec = spec(&cluster).await;
     assert_eq!(spec.holder_identity.as_deref(), Some(["a", "b", "c"][leading[0]]));
-    assert_eq!(spec.lease_transitions, Some(0), "renewing is no transition");
+    assert_eq!(spec.lease_transitions, Some(0), "a renewal is not a transition");
     assert!(spec.renew_time > spec.acquire_time);
     for (n, candidate) in candidates.iter().enumerate() {
-        assert_eq!(candidate.status(), n == leading[0], "the metric of {n}");
+        assert_eq!(candidate.status(), n == leading[0], "the metric of candidate {n}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_vanishes_is_replaced_when_its_lease_is_over() {
+async fn a_crashed_holder_is_replaced_after_its_lease_expires() {
     let cluster = Cluster::start().await;
     let mut a = Candidate::start(&cluster, options("a")).await;
     a.wait_to_lead().await;
@@ -136,7 +139,7 @@ async fn a_holder_that_vanishes_is_replaced_when_its_lease_is_over() {
     let Leadership::Leading { until } = *a.leadership.borrow() else { panic!("a leads") };
     a.task.abort();
     let _ = (&mut a.task).await;
-    assert!(!a.leads(), "nobody believes an aborted task");
+    assert!(!a.leads(), "an aborted elector no longer leads");
     b.wait_to_lead().await;
     assert!(Instant::now() > until, "b led before a had to stop");
     let spec = spec(&cluster).await;
@@ -144,7 +147,7 @@ async fn a_holder_that_vanishes_is_replaced_when_its_lease_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_given_back_is_taken_at_once() {
+async fn a_released_lease_is_acquired_at_once() {
     let cluster = Cluster::start().await;
     let mut a = Candidate::start(&cluster, patient("a")).await;
     a.wait_to_lead().await;
@@ -161,24 +164,24 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_cannot_renew_stops_and_comes_back() {
+async fn a_holder_that_cannot_renew_stops_and_later_leads_again() {
     let cluster = Cluster::start().await;
     let client = client(&cluster).await;
     let mut a = Candidate::start(&cluster, options("a")).await;
     a.wait_to_lead().await;
-    // First an error, then no reply at all: only a timer can end that request.
+    // First an error, then no reply: only a timeout ends that request.
     for fault in [r#"{"answer":{"code":500,"share":1.0}}"#, r#"{"timeout":{"share":1.0}}"#] {
-        inflict(&client, fault).await;
-        a.wait_to_stand_by().await;
+        set_faults(&client, fault).await;
+        a.wait_for_standby().await;
         assert!(!a.status());
-        inflict(&client, "{}").await;
+        set_faults(&client, "{}").await;
         a.wait_to_lead().await;
     }
-    assert_eq!(spec(&cluster).await.lease_transitions, Some(0), "it was its own all the time");
+    assert_eq!(spec(&cluster).await.lease_transitions, Some(0), "a held the Lease all the time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_two_lead_while_the_server_misbehaves() {
+async fn at_most_one_candidate_leads_despite_server_faults() {
     let cluster = Cluster::start().await;
     let client = client(&cluster).await;
     let mut candidates = Vec::new();
@@ -191,21 +194,21 @@ async fn never_two_lead_while_the_server_misbehaves() {
         r#"{"delayMs":500}"#,
         r#"{"restart":true}"#,
     ] {
-        inflict(&client, fault).await;
-        never_two_lead(&candidates, Duration::from_millis(2500)).await;
+        set_faults(&client, fault).await;
+        assert_at_most_one_leads(&candidates, Duration::from_millis(2500)).await;
     }
     while !candidates.iter().any(Candidate::leads) {
-        never_two_lead(&candidates, Duration::from_millis(100)).await;
+        assert_at_most_one_leads(&candidates, Duration::from_millis(100)).await;
     }
 }
 
-/// A holder that is cut off stops before another process leads, even if its renewals still arrive
+/// A disconnected holder stops before another process leads, even if its renewals still arrive
 /// and only the replies are lost. Requests that arrive late change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_stops_before_another_begins() {
+async fn a_disconnected_holder_stops_before_another_leads() {
     let cluster = Cluster::start().await;
     let proxy = Proxy::start(cluster.server.address()).await;
-    let by_proxy = connect(&cluster.options_by_way_of(proxy.address), None).await.unwrap();
+    let by_proxy = connect(&cluster.options_through(proxy.address), None).await.unwrap();
     let mut a = Candidate::start_with(by_proxy, options("a"));
     for cut in [Cut::Everything, Cut::Answers] {
         a.wait_to_lead().await;
@@ -215,13 +218,13 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() {
         let mut pair = [a, b];
         let start = Instant::now();
         while !pair[1].leads() {
-            never_two_lead(&pair, Duration::from_millis(20)).await;
-            assert!(start.elapsed() < LONG, "b never leads");
+            assert_at_most_one_leads(&pair, Duration::from_millis(20)).await;
+            assert!(start.elapsed() < LONG, "b does not lead in time");
         }
-        never_two_lead(&pair, Duration::from_secs(1)).await;
+        assert_at_most_one_leads(&pair, Duration::from_secs(1)).await;
         proxy.cut(Cut::Nothing);
-        never_two_lead(&pair, Duration::from_secs(2)).await;
-        assert!(pair[1].leads(), "what arrived late took the lease away");
+        assert_at_most_one_leads(&pair, Duration::from_secs(2)).await;
+        assert!(pair[1].leads(), "a late request of a took the Lease from b");
         pair[1].trigger.request();
         (&mut pair[1].task).await.unwrap();
         [a, _] = pair;
@@ -229,9 +232,9 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() {
     a.wait_to_lead().await;
 }
 
-/// An update succeeds but its reply is lost, so the holder knows an old resourceVersion.
+/// Other clients change the Lease, so the resourceVersion that the holder has is outdated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_survives_a_version_it_does_not_know() {
+async fn a_holder_keeps_leading_after_foreign_changes_of_the_lease() {
     let cluster = Cluster::start().await;
     let mut a = Candidate::start(&cluster, patient("a")).await;
     a.wait_to_lead().await;
@@ -242,7 +245,7 @@ async fn a_holder_survives_a_version_it_does_not_know() {
         let before = Instant::now() + patient("a").renew_deadline;
         // Standby also ends the wait, and then fails the test.
         a.wait_for(|now| !matches!(now, Leadership::Leading { until } if *until <= before)).await;
-        assert!(a.leads(), "after {n} changes of others");
+        assert!(a.leads(), "a lost the lease after foreign change {n}");
     }
 }
 
@@ -253,7 +256,7 @@ fn labelled(n: u32) -> Lease {
 }
 
 #[tokio::test]
-async fn without_rights_or_a_namespace_it_stands_by() {
+async fn without_permission_or_namespace_the_candidate_stays_on_standby() {
     let cluster = Cluster::start().await;
     let nowhere = LeaseOptions { namespace: "nowhere".to_owned(), ..options("a") };
     let a = Candidate::start(&cluster, nowhere).await;
@@ -271,12 +274,12 @@ async fn without_rights_or_a_namespace_it_stands_by() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_server_is_the_end_of_leading() {
+async fn the_holder_stops_leading_when_the_server_stops() {
     let cluster = Cluster::start().await;
     let mut a = Candidate::start(&cluster, options("a")).await;
     a.wait_to_lead().await;
     cluster.server.stop().await;
-    a.wait_to_stand_by().await;
+    a.wait_for_standby().await;
     a.trigger.request();
-    timeout(LONG, &mut a.task).await.expect("it ends without a server, too").unwrap();
+    timeout(LONG, &mut a.task).await.expect("the elector ends without a server").unwrap();
 }

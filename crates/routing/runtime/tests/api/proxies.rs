@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::cluster::Cluster;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+enum Protocol {
     Http,
     Socks5,
 }
@@ -22,23 +22,23 @@ enum Speaks {
 /// A proxy that connects every client to one server, whatever target it requests.
 struct Proxy {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requested: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    async fn start(speaks: Speaks, server: SocketAddr) -> Self {
+    async fn start(protocol: Protocol, server: SocketAddr) -> Self {
         let listener =
             TcpListener::bind("127.0.0.1:0").await.expect("the proxy and the server work");
         let address = listener.local_addr().expect("the proxy and the server work");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+        let requested = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requested);
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let seen = Arc::clone(&seen);
                 tokio::spawn(async move {
-                    let target = match speaks {
-                        Speaks::Http => read_connect(&mut client).await,
-                        Speaks::Socks5 => read_socks(&mut client).await,
+                    let target = match protocol {
+                        Protocol::Http => read_connect(&mut client).await,
+                        Protocol::Socks5 => read_socks(&mut client).await,
                     };
                     seen.lock().expect("the proxy and the server work").push(target);
                     let mut server =
@@ -47,11 +47,11 @@ impl Proxy {
                 });
             }
         });
-        Self { address, asked }
+        Self { address, requested }
     }
 
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().expect("the proxy and the server work"))
+    fn requested(&self) -> Vec<String> {
+        std::mem::take(&mut self.requested.lock().expect("the proxy and the server work"))
     }
 }
 
@@ -84,7 +84,7 @@ async fn read_socks(client: &mut TcpStream) -> String {
     client.write_all(&[5, 0]).await.expect("the proxy and the server work");
     let mut request = [0; 5];
     client.read_exact(&mut request).await.expect("the proxy and the server work");
-    assert_eq!(request[..4], [5, 1, 0, 3], "a connection to a name");
+    assert_eq!(request[..4], [5, 1, 0, 3], "a SOCKS5 CONNECT request with a host name");
     let mut name = vec![0; usize::from(request[4])];
     client.read_exact(&mut name).await.expect("the proxy and the server work");
     let port = client.read_u16().await.expect("the proxy and the server work");
@@ -127,63 +127,63 @@ const HERE: &str = "0.0.0.0";
 const FOREIGN: &str = "api.example.test";
 
 #[tokio::test]
-async fn a_foreign_server_is_reached_by_the_proxy_of_the_environment() {
+async fn a_remote_server_is_reached_through_the_proxy_of_the_environment() {
     let cluster = Cluster::start().await;
     let port = cluster.server.address().port();
-    let proxy = Proxy::start(Speaks::Http, cluster.server.address()).await;
+    let proxy = Proxy::start(Protocol::Http, cluster.server.address()).await;
     let foreign = kubeconfig(&cluster, FOREIGN, None);
     let url = format!("http://me:p%40ss@{}", proxy.address);
     ask(&foreign, &[("HTTPS_PROXY", &url)]).await;
-    assert_eq!(proxy.asked(), [format!("{FOREIGN}:{port} Basic bWU6cEBzcw==")]);
+    assert_eq!(proxy.requested(), [format!("{FOREIGN}:{port} Basic bWU6cEBzcw==")]);
     ask(&foreign, &[("https_proxy", &proxy.address.to_string())]).await;
-    assert_eq!(proxy.asked(), [format!("{FOREIGN}:{port}")]);
+    assert_eq!(proxy.requested(), [format!("{FOREIGN}:{port}")]);
 
-    let socks = Proxy::start(Speaks::Socks5, cluster.server.address()).await;
+    let socks = Proxy::start(Protocol::Socks5, cluster.server.address()).await;
     ask(&foreign, &[("HTTPS_PROXY", &format!("socks5h://{}", socks.address))]).await;
-    assert_eq!(socks.asked(), [format!("{FOREIGN}:{port}")]);
+    assert_eq!(socks.requested(), [format!("{FOREIGN}:{port}")]);
 }
 
 #[tokio::test]
-async fn loopback_and_what_no_proxy_names_are_reached_directly() {
+async fn loopback_and_no_proxy_addresses_are_reached_directly() {
     let cluster = Cluster::start().await;
-    let proxy = Proxy::start(Speaks::Http, cluster.server.address()).await;
+    let proxy = Proxy::start(Protocol::Http, cluster.server.address()).await;
     let url = format!("http://{}", proxy.address);
     ask(&cluster.options(), &[("HTTPS_PROXY", &url)]).await;
-    assert_eq!(proxy.asked(), [""; 0], "loopback");
+    assert_eq!(proxy.requested(), [""; 0], "loopback");
 
     let here = kubeconfig(&cluster, HERE, None);
     for exceptions in ["0.0.0.0", "example.com, 0.0.0.0/8", "*"] {
         ask(&here, &[("HTTPS_PROXY", &url), ("NO_PROXY", exceptions)]).await;
-        assert_eq!(proxy.asked(), [""; 0], "{exceptions}");
+        assert_eq!(proxy.requested(), [""; 0], "{exceptions}");
     }
     ask(&here, &[("HTTPS_PROXY", &url), ("NO_PROXY", "10.0.0.0/8")]).await;
-    assert_eq!(proxy.asked().len(), 1);
+    assert_eq!(proxy.requested().len(), 1);
 }
 
 #[tokio::test]
-async fn the_proxy_of_the_kubeconfig_comes_first() {
+async fn the_proxy_of_the_kubeconfig_takes_precedence() {
     let cluster = Cluster::start().await;
     let [own, other] = [
-        Proxy::start(Speaks::Http, cluster.server.address()).await,
-        Proxy::start(Speaks::Http, cluster.server.address()).await,
+        Proxy::start(Protocol::Http, cluster.server.address()).await,
+        Proxy::start(Protocol::Http, cluster.server.address()).await,
     ];
     let named = kubeconfig(&cluster, FOREIGN, Some(&format!("http://{}", own.address)));
     let environment = format!("http://{}", other.address);
     ask(&named, &[("HTTPS_PROXY", &environment), ("NO_PROXY", "*")]).await;
-    assert_eq!((own.asked().len(), other.asked().len()), (1, 0));
+    assert_eq!((own.requested().len(), other.requested().len()), (1, 0));
 }
 
 #[tokio::test]
-async fn a_variable_that_names_no_proxy_is_named_and_concerns_only_who_would_use_it() {
+async fn an_invalid_proxy_variable_fails_only_connections_that_need_it() {
     let cluster = Cluster::start().await;
     let foreign = kubeconfig(&cluster, FOREIGN, None);
     let nonsense = [("HTTPS_PROXY", "::::"), ("NO_PROXY", "[,/:")];
-    let error = client(&foreign, &nonsense).await.err().expect("there is no such proxy");
+    let error = client(&foreign, &nonsense).await.err().expect("HTTPS_PROXY is invalid");
     assert!(error.starts_with("HTTPS_PROXY does not name a proxy; "), "{error}");
     ask(&cluster.options(), &nonsense).await;
 
     let named = kubeconfig(&cluster, HERE, Some("http://192.0.2.1:9"));
     let direct =
         connect_by(Way::Direct, &named, None).await.expect("the proxy and the server work");
-    direct.apiserver_version().await.expect("without a proxy, whatever the kubeconfig says");
+    direct.apiserver_version().await.expect("Way::Direct ignores the proxy of the kubeconfig");
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
-    /// The server's replies: requests still arrive.
+    /// Only the replies of the server; requests still arrive.
     Answers,
     Everything,
 }
@@ -21,8 +21,8 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port can be had");
-        let address = listener.local_addr().expect("it is bound");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("the listener is bound");
         let cut = watch::Sender::new(Cut::Nothing);
         let seen = cut.subscribe();
         tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! What a rollout would cost if slices were planned and written after every single change: the
-//! core's own plans, with an API that does at once what they say.
+//! Number of writes of a rollout if slices were planned and written after every single change: it
+//! uses the plans of the core, and applies each of them at once.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use nearhop_tests::cluster::version;
 use nearhop_tests::http::{Open, Request};
 use nearhop_tests::scene::Scene;
 
-/// A watch of Pods from some moment on.
+/// A watch of Pods.
 pub(super) struct PodWatch(Open);
 
 impl PodWatch {
-    /// Opens one.
+    /// Opens a watch from the current version on.
     pub(super) async fn open(scene: &Scene) -> Result<Self> {
         let path = scene.cluster.core("pods");
         let list = scene.cluster.admin.get(&path).await?.ok()?.json();
@@ -25,7 +25,7 @@ impl PodWatch {
         Ok(Self(scene.cluster.admin.open(Request::new("GET", &path)).await?))
     }
 
-    /// Everything that happened to Pods since, in order.
+    /// All changes of Pods since then, in order.
     pub(super) async fn changes(mut self) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         while let Some(event) = self.0.event(Duration::from_millis(500)).await {
@@ -40,7 +40,8 @@ impl PodWatch {
     }
 }
 
-/// Plans a Service after each change, as if each plan were written at once; the number of writes.
+/// Plans a Service after each change, as if each plan were written at once; returns the number of
+/// writes.
 pub(super) fn count_writes_one_by_one(
     mut world: World,
     service: &ServiceKey,
@@ -58,7 +59,8 @@ pub(super) fn count_writes_one_by_one(
     writes
 }
 
-/// Does what a plan says. `before` writes were done before, so names can be made from it.
+/// Applies a plan and returns its number of writes. `before`, the number of earlier writes, makes
+/// the names of new slices unique.
 fn write(world: &mut World, service: &ServiceKey, plan: SlicePlan, before: usize) -> usize {
     let named = plan.create.into_iter().enumerate().map(|(i, slice)| {
         let name = Name::from(format!("{}-simulated-{}", service.name, before + i));

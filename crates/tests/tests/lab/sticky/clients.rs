@@ -1,5 +1,5 @@
-//! The clients of one node: they open new flows all the time, and tell from the node's conntrack
-//! table where each of them went. Nothing has to answer for that.
+//! The clients of one node: they open new flows all the time, and read the endpoint of each flow from
+//! the node's conntrack table. So no endpoint has to answer.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -19,17 +19,17 @@ use super::rule::{Flow, now};
 const JOB: &str = "NEARHOP_TEST_STICKY_JOB";
 /// The harness's name of the test that calls [`work_if_asked`].
 const NAME: &str = "sticky::sticky_clients_are_never_sent_to_an_endpoint_that_is_gone";
-/// What a line says when the kernel does not list flows.
+/// Start of the line that is printed if the kernel does not list flows.
 const SKIPPED: &str = "skipped: ";
 
 /// How often each client opens a flow of each protocol.
 const ROUND: Duration = Duration::from_millis(400);
-/// From opening flows to reading the table.
+/// Pause between opening flows and reading the table.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Long enough for two retransmissions of an unanswered SYN (after 1 s and 3 s).
 const CONNECT: Duration = Duration::from_millis(3500);
-/// The port of the flows that stay; each round of new ones has the next port.
-const STANDING: u16 = 20_000;
+/// Source port of the flows that stay open; each round of new flows uses the next port.
+const FIRST_PORT: u16 = 20_000;
 
 /// What the clients of one node do.
 #[derive(Serialize, Deserialize)]
@@ -40,21 +40,21 @@ pub(super) struct Job {
     pub(super) seconds: u64,
 }
 
-/// What they saw.
+/// What the clients saw.
 pub(super) struct Report {
     pub(super) flows: Vec<Flow>,
     /// Connections that were opened, and those of them that were accepted.
     pub(super) opened: usize,
     pub(super) served: usize,
-    /// Why nothing was looked at.
+    /// Why the flows could not be read.
     pub(super) skipped: Option<String>,
 }
 
 impl Job {
-    /// The command that does it on a node.
+    /// The command that runs the job on a node.
     pub(super) fn command(&self) -> Result<Vec<String>> {
         let binary = std::env::current_exe()?;
-        let binary = binary.to_str().context("the path of this test is text")?.to_owned();
+        let binary = binary.to_str().context("the path of this test is not UTF-8")?.to_owned();
         let job = format!("{JOB}={}", serde_json::to_string(self)?);
         let flags = ["--exact", NAME, "--nocapture"].map(str::to_owned);
         Ok([&["env".to_owned(), job, binary][..], &flags].concat())
@@ -90,11 +90,11 @@ pub(super) fn read(node: &str, output: &str) -> Result<Report> {
     Ok(report)
 }
 
-/// Does the job of this process, if it has one: then it is on a node, where [`Job::command`] runs
-/// the test binary again.
+/// Runs the job of this process, if it has one; returns whether it has. Such a process runs on a node,
+/// where [`Job::command`] starts the test binary again.
 pub(super) fn work_if_asked() -> bool {
     let Ok(job) = std::env::var(JOB) else { return false };
-    // The harness has begun a line.
+    // The harness has printed the start of a line.
     println!();
     let job: Job = serde_json::from_str(&job).unwrap();
     work(&job).unwrap_or_else(|error| panic!("{error:#}"));
@@ -117,26 +117,26 @@ fn work(job: &Job) -> Result<()> {
 
 async fn open_flows(job: &Job, mut table: Conntrack) -> Result<()> {
     let bind = |source: &IpAddr, port| UdpSocket::bind((*source, port));
-    let standing =
-        job.sources.iter().map(|one| bind(one, STANDING)).collect::<Result<Vec<_>, _>>()?;
+    let lasting =
+        job.sources.iter().map(|one| bind(one, FIRST_PORT)).collect::<Result<Vec<_>, _>>()?;
     let mut connects = JoinSet::new();
     let (mut opened, mut served) = (0, 0);
     let end = Instant::now() + Duration::from_secs(job.seconds);
     let mut rounds = interval(ROUND);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for port in STANDING + 1.. {
+    for port in FIRST_PORT + 1.. {
         if Instant::now() > end {
             break;
         }
         rounds.tick().await;
         let from = now();
-        for (source, standing) in job.sources.iter().zip(&standing) {
-            // An error is about an earlier datagram and has no meaning here.
-            let _ = standing.send_to(b"x", job.udp);
+        for (source, lasting) in job.sources.iter().zip(&lasting) {
+            // An error belongs to an earlier datagram and has no meaning here.
+            let _ = lasting.send_to(b"x", job.udp);
             let _ = bind(source, port)?.send_to(b"x", job.udp);
             let socket = TcpSocket::new_v4()?;
             socket.bind((*source, port).into())?;
-            // Its flow ends with it, and does not fill the table.
+            // The reset at its end deletes the flow, so that the table does not fill up.
             socket.set_zero_linger()?;
             connects.spawn(timeout(CONNECT, socket.connect(job.tcp)));
             opened += 1;

@@ -1,4 +1,4 @@
-//! The Pod state machine without processes.
+//! Tests of the Pod state machine, without processes.
 
 use super::*;
 
@@ -145,7 +145,7 @@ fn a_stop_becomes_a_kill_after_the_grace_period() {
     run(&mut machine, at(0));
     machine.end(seconds(30), at(10));
     assert_eq!(machine.advance(at(10)), [Action::Stop("main".to_owned(), seconds(30))]);
-    assert!(machine.containers[1].ready, "ready until it ends");
+    assert!(machine.containers[1].ready, "a stopping container is ready until it ends");
     assert_eq!(machine.advance(at(11)), []);
     machine.end(seconds(5), at(12));
     machine.advance(at(12));

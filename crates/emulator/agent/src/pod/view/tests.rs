@@ -1,4 +1,4 @@
-//! Pod statuses.
+//! Tests of the status of a Pod.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodSpec};

@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn hosts_of_an_ingress() {
+    fn ingress_hosts_are_printed() {
         let of = |hosts: &[&str]| {
             let rules: Vec<Value> = hosts.iter().map(|host| json!({"host": host})).collect();
             super::hosts(&json!({"spec": {"rules": rules}}))
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_both_families() {
+    fn endpoints_of_both_families_are_printed() {
         let subset =
             json!({"addresses": [{"ip": "fd00::1"}, {"ip": "10.0.0.1"}], "ports": [{"port": 80}]});
         assert_eq!(endpoints(&json!({"subsets": [subset]})), "[fd00::1]:80,10.0.0.1:80");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn references() {
+    fn references_are_printed() {
         let class =
             json!({"spec": {"parameters": {"apiGroup": "k.example", "kind": "P", "name": "x"}}});
         assert_eq!(class_parameters(&class), "P.k.example/x");

@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn quotas_in_two_columns() {
+    fn quotas_are_printed_in_two_columns() {
         let status =
             json!({"hard": {"limits.cpu": "2", "pods": "10", "cpu": "1"}, "used": {"pods": "3"}});
         let object = json!({"status": status});
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_of_a_binding() {
+    fn binding_subjects_are_printed() {
         let binding = json!({"subjects": [{"kind": "User", "name": "jane"}, {"kind": "User", "name": "joe"},
             {"kind": "ServiceAccount", "namespace": "ns", "name": "sa"}]});
         assert_eq!(subjects(&binding, "User"), "jane, joe");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_and_services() {
+    fn certificate_and_service_columns_are_printed() {
         let conditions = json!([{"type": "Approved"}, {"type": "Failed"}]);
         assert_eq!(
             csr_condition(&json!({"status": {"conditions": conditions}})),

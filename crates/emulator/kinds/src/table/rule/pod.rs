@@ -185,7 +185,7 @@ mod tests {
     fn cells(status: Value, spec: Value) -> (String, String, String) {
         let pod = json!({"spec": spec, "status": status});
         let summary = Summary::of(&pod);
-        let now = "2026-11-15T20:30:00Z".parse().expect("a time");
+        let now = "2026-11-15T20:30:00Z".parse().expect("a valid time");
         (summary.ready(), summary.reason.clone(), summary.restarts(now))
     }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_that_fail_wait_and_stay() {
+    fn the_status_of_init_containers_is_printed() {
         let spec = json!({"initContainers": [{"name": "a"}, {"name": "b", "restartPolicy": "Always"}],
             "containers": [{"name": "c"}]});
         let status = json!({"phase": "Pending", "initContainerStatuses": [
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_which_one_container_completed() {
+    fn a_pod_with_a_completed_container_is_not_ready() {
         let spec = json!({"containers": [{"name": "c"}, {"name": "d"}]});
         let completed = json!({"state": {"terminated": {"reason": "Completed", "exitCode": 0}}});
         let running = json!({"ready": true, "state": {"running": {}}});

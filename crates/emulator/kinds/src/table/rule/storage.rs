@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn modes_are_short_and_in_order() {
+    fn access_modes_are_abbreviated_and_sorted() {
         assert_eq!(
             modes(&[json!("ReadWriteMany"), json!("ReadWriteOnce"), json!("ReadWriteMany")]),
             "RWO,RWX"
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_class_says_so() {
+    fn the_default_class_is_marked() {
         let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
         let class = json!({"metadata": {"name": "fast", "annotations": annotations}});
         assert_eq!(default_class(&class), "fast (default)");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_a_claim() {
+    fn claim_states_are_printed() {
         assert_eq!(claim_state(&json!({})), "pending");
         let status = json!({"allocation": {}, "reservedFor": [{}]});
         assert_eq!(claim_state(&json!({"status": status})), "allocated,reserved");

@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn targets_of_an_autoscaler() {
+    fn autoscaler_targets_are_printed() {
         let cpu = json!({"type": "Resource", "resource": {"name": "cpu",
             "target": {"type": "Utilization", "averageUtilization": 80}}});
         let pods = json!({"type": "Pods", "pods": {"metric": {"name": "r"}, "target": {"averageValue": "10"}}});
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn jobs() {
-        let now: Timestamp = "2026-11-15T20:30:00Z".parse().expect("a time");
+    fn job_columns_are_printed() {
+        let now: Timestamp = "2026-11-15T20:30:00Z".parse().expect("a valid time");
         let job = json!({"spec": {"parallelism": 3}, "status": {"succeeded": 1, "startTime": "2026-11-15T20:29:00Z"}});
         assert_eq!(job_completions(&job), "1/1 of 3");
         assert_eq!(job_duration(&job, now), "60s");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_of_a_revision() {
+    fn the_controller_of_a_revision_is_printed() {
         let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": true});
         assert_eq!(
             controller(&json!({"metadata": {"ownerReferences": [owner]}})),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn said(errors: &[FieldError]) -> Vec<String> {
+fn texts_of(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -17,7 +17,7 @@ fn field(schema: Value) -> Value {
 }
 
 #[test]
-fn pruning() {
+fn unknown_fields_are_pruned() {
     let schema = to_schema(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "keep": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"strict": {"type": "object", "properties": {"a": {"type": "string"}}}}},
@@ -65,7 +65,7 @@ fn pruning() {
 }
 
 #[test]
-fn defaulting() {
+fn defaults_are_applied() {
     let schema = json!({"type": "object", "properties": {
         "d": {"type": "integer", "default": 3}, "n": {"type": "integer", "default": 3, "nullable": true},
         "plain": {"type": "string"}, "nul": {"type": "string", "nullable": true},
@@ -97,7 +97,7 @@ fn json_value() -> impl Strategy<Value = Value> {
          x-kubernetes-int-or-string x-kubernetes-preserve-unknown-fields \
          x-kubernetes-embedded-resource x-kubernetes-validations spec metadata kind a",
     );
-    // The double blank adds the empty text.
+    // The double space adds an empty text.
     let text = words(
         "object array string integer number boolean map set atomic a spec  ( ^a$ date-time \
          ipv4 uuid int32",
@@ -132,13 +132,13 @@ fn run_all(schema: &Value, value: &Value, old: &Value) {
 
 proptest! {
     #[test]
-    fn nothing_panics(schema in json_value(), value in json_value(), old in json_value()) {
+    fn any_schema_and_value_are_handled_without_panic(schema in json_value(), value in json_value(), old in json_value()) {
         run_all(&schema, &value, &old);
     }
 }
 
 #[test]
-fn depth_is_bounded() {
+fn deeply_nested_schemas_do_not_overflow() {
     // Built without `json!`, which would copy the inner value at every step.
     let object = |fields: Vec<(&str, Value)>| {
         Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())

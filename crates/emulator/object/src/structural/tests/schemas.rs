@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::{field, said};
+use super::{field, texts_of};
 use crate::schema::Types;
 use crate::structural::{check_schema, to_schema, unrecognized_formats};
 use crate::{ListType, Shape};
 
 #[test]
-fn schemas_that_are_refused() {
+fn invalid_schemas_are_rejected() {
     // Schema => errors; `f: ` is the schema of a field `f`.
     let cases = r##"
 {} => s.type: Required value: must not be empty at the root
@@ -47,12 +47,12 @@ f: {"type": "string", "x-kubernetes-validations": [{}]} => s.properties[f].x-kub
         };
         // The message about a default names the field by its own path.
         let expected = expected.replace("s.properties[f].default in body", " in body");
-        assert_eq!(said(&check_schema(&schema, "s")).join(" | "), expected, "{case}");
+        assert_eq!(texts_of(&check_schema(&schema, "s")).join(" | "), expected, "{case}");
     }
 }
 
 #[test]
-fn schemas_that_are_accepted() {
+fn valid_schemas_are_accepted() {
     for schema in [
         json!({"type": "object", "properties": {"metadata": {"type": "object"}}}),
         json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}}}),
@@ -78,7 +78,7 @@ fn schemas_that_are_accepted() {
 }
 
 #[test]
-fn shapes() {
+fn schemas_are_converted_to_shapes() {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "i": {"x-kubernetes-int-or-string": true},
@@ -113,7 +113,7 @@ fn shapes() {
 }
 
 #[test]
-fn types_are_imported_with_all_they_need() {
+fn types_are_imported_with_their_dependencies() {
     let from = Types::parse("struct a\n  b 1 []b\n  s 2 string\nstruct b\n  a 1 map[]a\n").unwrap();
     let mut types = Types::default();
     let first = types.import(&from, from.find("b").unwrap());
@@ -127,7 +127,7 @@ fn types_are_imported_with_all_they_need() {
 }
 
 #[test]
-fn formats_without_effect_are_found() {
+fn unrecognized_formats_are_found() {
     let schema = json!({"type": "object", "format": "o", "properties": {
         "a": {"type": "string", "format": "date-time"}, "b": {"type": "string", "format": "b"},
         "c": {"type": "integer", "format": "int32"}, "d": {"type": "array", "items": {"type": "number", "format": "int32"}},

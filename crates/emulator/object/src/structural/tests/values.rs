@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{field, said};
+use super::{field, texts_of};
 use crate::structural::{validate, validate_lists, validate_values};
 
 fn parse(text: &str) -> Value {
@@ -10,7 +10,7 @@ fn parse(text: &str) -> Value {
 }
 
 #[test]
-fn values_that_are_refused() {
+fn invalid_values_are_rejected() {
     // Schema => value => errors.
     let cases = r#"
 {"type": "string"} => 1 => f: Invalid value: "integer": f in body must be of type string: "integer"
@@ -51,12 +51,12 @@ fn values_that_are_refused() {
         let parts: Vec<&str> = case.splitn(3, " => ").collect();
         let (schema, value) = (parse(parts[0]), parse(parts[1]));
         let errors = validate(&field(schema), &json!({"f": value}), None);
-        assert_eq!(said(&errors).join(" | "), parts[2], "{case}");
+        assert_eq!(texts_of(&errors).join(" | "), parts[2], "{case}");
     }
 }
 
 #[test]
-fn values_that_are_accepted() {
+fn valid_values_are_accepted() {
     for (schema, value) in [
         (json!({"type": "number"}), json!(1)),
         (json!({"type": "integer"}), json!(2.0)),
@@ -75,7 +75,7 @@ fn values_that_are_accepted() {
 }
 
 #[test]
-fn what_did_not_change_is_let_through() {
+fn unchanged_invalid_values_are_accepted() {
     let schema = json!({"type": "object", "properties": {
         "a": {"type": "string", "maxLength": 1}, "b": {"type": "string", "maxLength": 1},
         "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -85,7 +85,7 @@ fn what_did_not_change_is_let_through() {
     let old = json!({"a": "old", "b": "x", "m": [{"k": "1", "v": 9}], "s": ["a", "a"]});
     let new = json!({"a": "old", "b": "new", "m": [{"k": "2", "v": 8}, {"k": "1", "v": 9}], "s": ["b", "b"]});
     assert_eq!(
-        said(&validate(&schema, &new, Some(&old))),
+        texts_of(&validate(&schema, &new, Some(&old))),
         [
             "b: Too long: may not be more than 1 bytes",
             "m[0].v: Invalid value: 8: m[0].v in body should be less than or equal to 3",
@@ -95,28 +95,28 @@ fn what_did_not_change_is_let_through() {
 }
 
 #[test]
-fn a_status_is_named_relative_to_itself() {
+fn messages_for_a_status_have_a_relative_path() {
     let schema = json!({"type": "object", "properties": {"phase": {"type": "string"}}});
     let errors = validate_values(&schema, &json!({"phase": 1}), None, "status");
     let text = r#"status.phase: Invalid value: "integer": phase in body must be of type string: "integer""#;
-    assert_eq!(said(&errors), [text]);
+    assert_eq!(texts_of(&errors), [text]);
     let errors = validate_values(&schema, &json!([]), None, "status");
     let text = r#"status: Invalid value: "array":  in body must be of type object: "array""#;
-    assert_eq!(said(&errors), [text]);
+    assert_eq!(texts_of(&errors), [text]);
 }
 
 #[test]
-fn duplicates_in_lists() {
+fn duplicates_in_lists_are_rejected() {
     let schema = json!({"type": "object", "additionalProperties": {
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
     }});
     let value = json!({"m": [{"a": 1}, {"a": 1, "b": 2}, {"a": 1, "c": 3}, {"a": 1}]});
     assert_eq!(
-        said(&validate_lists(&schema, &value, None)),
+        texts_of(&validate_lists(&schema, &value, None)),
         [r#"[m][2]: Duplicate value: {"a":1}"#]
     );
     let value = json!({"m": [{"a": 1}, 2]});
     let text = "[m][1]: Invalid value: 2: must be an object for an array of list-type map";
-    assert_eq!(said(&validate_lists(&schema, &value, None)), [text]);
+    assert_eq!(texts_of(&validate_lists(&schema, &value, None)), [text]);
 }

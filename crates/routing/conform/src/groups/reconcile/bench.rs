@@ -1,5 +1,5 @@
-//! A bench on which plans are made and carried out: the slices of one Service as an API server
-//! would keep them, and the writes.
+//! Makes plans and applies them: the slices of one Service, stored as in an API server, and the
+//! writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,23 +21,23 @@ use crate::read::CaseError;
 
 /// The trigger time given to every plan, down to the nanosecond.
 const TRIGGER: Timestamp = Timestamp::constant(1_714_979_289, 123_456_789);
-/// How it must be written: RFC 3339, UTC.
+/// The trigger time in RFC 3339, UTC.
 const TRIGGER_TEXT: &str = "2024-05-06T07:08:09.123456789Z";
 
 /// A stored slice.
 #[derive(Clone, Debug)]
 struct Stored {
     slice: Arc<Slice>,
-    /// Counts its writes, from 1.
+    /// The number of its writes, from 1.
     generation: u64,
 }
 
-/// One Service's slices and everything its plans depend on.
+/// The slices of one Service, and all inputs of its plans.
 #[derive(Debug)]
 pub(super) struct Bench {
     /// Feature gates.
     pub gates: Gates,
-    /// The cluster's zones, where the case has a topology cache.
+    /// The cluster's zones, if the case has a topology cache.
     pub capacity: Option<Capacity>,
     controller: Name,
     max: usize,
@@ -48,7 +48,7 @@ pub(super) struct Bench {
     last: Last,
 }
 
-/// What the last plan did.
+/// The result of the last plan.
 #[derive(Debug, Default)]
 struct Last {
     actions: Vec<&'static str>,
@@ -87,7 +87,7 @@ impl Bench {
         &self.controller
     }
 
-    /// Replaces what is stored.
+    /// Replaces the stored slices.
     pub(super) fn put(&mut self, slices: impl IntoIterator<Item = Slice>) {
         let stored = |slice: Slice| {
             let name = slice.name.clone();
@@ -96,7 +96,7 @@ impl Bench {
         self.store = slices.into_iter().map(stored).collect();
     }
 
-    /// What is stored.
+    /// The stored slices.
     pub(super) fn stored(&self) -> Vec<Slice> {
         self.slices().cloned().collect()
     }
@@ -106,7 +106,7 @@ impl Bench {
         self.store.contains_key(name)
     }
 
-    /// How many slices were created since the start.
+    /// The number of slices created since the start.
     pub(super) fn created(&self) -> u64 {
         self.created
     }
@@ -115,7 +115,7 @@ impl Bench {
     pub(super) fn reconcile(&mut self, service: &Service, pods: &[PodOnNode<'_>]) {
         let intent = intent::decide(service, &self.gates);
         let plan = self.plan(service, &intent, pods);
-        // A deleting Service drops its creates from the plan, not from the metrics.
+        // A Service that is being deleted creates no slices, but the metrics count them.
         let creates = if service.deleting {
             let alive = Service { deleting: false, ..service.clone() };
             self.plan(&alive, &intent, pods).create.len()
@@ -235,7 +235,7 @@ impl Bench {
         Value::Object(types)
     }
 
-    /// What all slices have in common, else the list of what they have.
+    /// The common value of all slices, or the list of their values.
     fn common(&self, of: impl Fn(&Slice) -> Value) -> Value {
         agreed(self.slices().map(of).collect())
     }

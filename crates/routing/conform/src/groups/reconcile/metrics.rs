@@ -1,4 +1,4 @@
-//! What the controller's metrics would say, totals since the start of a case.
+//! The metrics of the controller, as totals since the start of a case.
 
 use nearhop_core::Name;
 use nearhop_core::intent::{Intent, IntentDecision, Spelling};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Buckets of the endpoint histograms are 2, 4, 8 and so on.
 const FIRST_BUCKET: u64 = 2;
 
-/// What a Service's changes are counted under.
+/// The label under which the changes of a Service are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Neither of the others.
@@ -21,7 +21,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// The mode of a Service, by who decided.
+    /// The mode of a Service, by the field that decides.
     pub(super) fn of(intent: &IntentDecision, zones_are_known: bool) -> Self {
         match (&intent.intent, intent.spelling) {
             (Intent::Auto, _) if zones_are_known => Self::Auto,
@@ -47,13 +47,13 @@ pub(super) struct Metrics {
     changed_disabled: usize,
     changed_auto: usize,
     changed_distribution: usize,
-    /// Of the family planned last: a Service has one record, which each family overwrites.
+    /// The values of the last planned family: a Service has one record, which each family overwrites.
     gauges: PackCounts,
     distribution: Option<Name>,
 }
 
 impl Metrics {
-    /// Counts one plan. `creates` are those before a deleting Service dropped them.
+    /// Counts one plan. `creates` includes those that a Service being deleted does not write.
     pub(super) fn count(
         &mut self,
         service: &Service,
@@ -73,7 +73,7 @@ impl Metrics {
         if let Some(counts) = families.last().and_then(|family| plan.counts.get(family)) {
             self.gauges = *counts;
         }
-        // Slices of unsupported families go without being counted as a change.
+        // Deleting slices of unsupported families does not count as a change.
         let supported = |kind: &AddressType| kind.family().is_some_and(|f| families.contains(&f));
         let deletes = plan.delete.iter().filter(|slice| supported(&slice.address_type)).count();
         let changed = match &mode {

@@ -1,4 +1,4 @@
-//! Whole plans: Pods and existing slices in, writes out, as a controller would see them.
+//! Complete plans: the input is Pods and existing slices, the output is the writes of a controller.
 
 mod bench;
 mod metrics;

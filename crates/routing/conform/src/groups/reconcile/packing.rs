@@ -19,12 +19,12 @@ use crate::objects;
 use crate::read::{CaseError, Field};
 use crate::text::{evaluate, positions};
 
-/// The most Pods of one step, and of one slice.
+/// Maximum number of Pods of one step, and of one slice.
 const MOST_PODS: usize = 100_000;
-/// Pod numbers that still have an address of their own in 10.0.0.0/8.
+/// The highest Pod number with a distinct address in 10.0.0.0/8.
 const HIGHEST_POD: usize = (1 << 24) - 1;
 
-/// Runs a row's steps on one bench.
+/// Runs the steps of a row on one bench.
 pub(in super::super) fn packing(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut bench = Bench::new(case)?;
     let nodes = objects::nodes(&case.row.get("nodes")?)?;
@@ -151,7 +151,7 @@ impl PodFactory<'_> {
         Ok(slices)
     }
 
-    /// A slice as the file's note says: no labels, the Service's ports, endpoints without a zone.
+    /// A slice as in the note of the file: no labels, the ports of the Service, endpoints without a zone.
     fn slice(
         &self,
         row: &Field<'_>,
@@ -162,7 +162,7 @@ impl PodFactory<'_> {
         let mut endpoints = Vec::new();
         let mut ports: Option<Vec<SlicePort>> = None;
         for number in members {
-            // A slice may still hold Pods that are gone.
+            // A slice may contain deleted Pods.
             let gone = self.pod(*number)?;
             let pod = known.get(number).copied().unwrap_or(&gone);
             ports.get_or_insert_with(|| endpoint_ports(self.service, pod));
@@ -185,7 +185,7 @@ impl PodFactory<'_> {
     }
 }
 
-/// The numbers of a generator `{from, to, step}`; `to` is not among them.
+/// The numbers of a generator `{from, to, step}`, without `to`.
 fn numbers(range: &Field<'_>, most: usize) -> Result<Vec<usize>, CaseError> {
     let from = range.get("from")?.count_or(0, HIGHEST_POD)?;
     let to = range.get("to")?.count(HIGHEST_POD)?;

@@ -1,4 +1,4 @@
-//! `reconciler_placeholder`: the empty slice that every Service has at least.
+//! `reconciler_placeholder`: the empty slice of a Service without endpoints.
 
 use std::net::Ipv4Addr;
 
@@ -14,8 +14,8 @@ use crate::diff::Rule;
 use crate::objects::{slice_ports, usual_service};
 use crate::read::{CaseError, Field};
 
-/// Rows with `left` and `right` ask whether two placeholders are the same; the others reconcile a
-/// Service without Pods.
+/// Rows with `left` and `right` compare two placeholders; the others reconcile a Service without
+/// Pods.
 pub(in super::super) fn placeholder(
     case: &Case<'_>,
     check: &mut Check<'_>,
@@ -46,7 +46,7 @@ fn compare(case: &Case<'_>, service: &Service, check: &mut Check<'_>) -> Result<
         let row = case.row.get(key)?;
         if row.is_null() { Ok(None) } else { slice(&row, service).map(Some) }
     };
-    // Two that are not there are the same nothing.
+    // Two absent slices are equal.
     let equal = match (side("left")?, side("right")?) {
         (Some(left), Some(right)) => same_placeholder(&left, &right),
         (left, right) => left.is_none() && right.is_none(),
@@ -74,7 +74,7 @@ fn slice(row: &Field<'_>, service: &Service) -> Result<Slice, CaseError> {
     })
 }
 
-/// A number of endpoints, or as many as a list has.
+/// A number of endpoints, or the length of a list.
 fn endpoints(field: &Field<'_>) -> Result<Vec<Endpoint>, CaseError> {
     let count = match field.value() {
         Value::Array(items) => items.len(),

@@ -1,4 +1,4 @@
-//! Small reconcile groups: one Pod, unknown Nodes, and what is written when.
+//! Small reconcile groups: one Pod, unknown Nodes, and the number of writes.
 
 use std::net::Ipv4Addr;
 
@@ -55,7 +55,7 @@ pub(in super::super) fn single_pod(
     check.fields(&case.row, |key| bench.value(key))
 }
 
-/// `reconciler_missing_node`: pod0 on node-0 and pod1 on node-1, of which some are known.
+/// `reconciler_missing_node`: pod0 on node-0 and pod1 on node-1; some of these nodes are known.
 pub(in super::super) fn missing_node(
     case: &Case<'_>,
     check: &mut Check<'_>,
@@ -76,10 +76,10 @@ pub(in super::super) fn missing_node(
     check.fields(&case.row, |key| bench.value(key))
 }
 
-/// `reconciler_finalize`: how many slices are to be created, updated and deleted.
+/// `reconciler_finalize`: the number of slices to create, update and delete.
 ///
-/// The lists come from a real plan with one endpoint per slice: a Pod without a slice makes a
-/// create, one that became unready an update, one that is gone a delete. The slices to-update and
+/// The lists come from a real plan with one endpoint per slice: a Pod without a slice causes a
+/// create, an unready Pod an update, and a deleted Pod a delete. The slices to-update and
 /// to-delete exist in every row.
 pub(in super::super) fn finalize(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut bench = Bench::one_per_slice(case)?;

@@ -1,4 +1,4 @@
-//! Plans of Services that ask for topology, in the fixtures of their files.
+//! Plans of Services that request topology-aware routing, with the fixtures of their files.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ pub(in super::super) fn traffic_distribution(
     }
     let mut nodes: BTreeMap<Name, Node> = BTreeMap::new();
     for (at, row) in fixture.get("nodes")?.list()?.iter().enumerate() {
-        // `node_status` says in words that all are ready, with the same CPU.
+        // `node_status` is a text: all nodes are ready and have the same CPU.
         let node = Node { ready: true, cpu_milli: Some(CPU_MILLI), ..objects::node(row, at)? };
         nodes.insert(node.name.clone(), node);
     }
@@ -126,7 +126,7 @@ fn zoned_node(name: String, zone: &str) -> Node {
     }
 }
 
-/// Endpoints by their only hint; those that have none, or several, under an empty name.
+/// Endpoints by their only hint; endpoints with no hint or several hints have an empty name.
 fn hint_counts(bench: &Bench, hints: impl Fn(&Endpoint) -> &[Name]) -> Map<String, Value> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for endpoint in bench.endpoints() {
@@ -144,7 +144,7 @@ fn counts_or_null(counts: Map<String, Value>) -> Value {
     if counts.keys().all(String::is_empty) { Value::Null } else { Value::Object(counts) }
 }
 
-/// Endpoints hinted at another zone than their own.
+/// Endpoints with a hint for another zone.
 fn cross_zone(bench: &Bench) -> usize {
     let elsewhere = |endpoint: &&Endpoint| {
         endpoint.hint_zones().iter().any(|z| Some(z) != endpoint.zone.as_ref())

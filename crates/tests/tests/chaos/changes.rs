@@ -1,7 +1,8 @@
-//! What happens to the cluster: everything that users, schedulers, kubelets and strangers do, in an order that the seed
-//! fixes.
+//! Random changes of the cluster: all that users, the scheduler, kubelets and other clients do, in an order that the
+//! seed fixes.
 //!
-//! Many of these steps fail, because what they are about is gone or there already. That is as good as any.
+//! The API server refuses many of these steps, because the object is missing or exists already. Such steps are counted
+//! and otherwise ignored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +27,9 @@ const AUTO: &str = "service.kubernetes.io/topology-mode";
 const DISTRIBUTION: &str = "nearhop.dev/traffic-distribution";
 const KEYS: &str = "nearhop.dev/topology-keys";
 const OVERLOAD: &str = "nearhop.dev/max-overload";
-/// A pause after each step: some fifty steps a second.
+/// A pause after each step: about fifty steps a second.
 const PAUSE: Duration = Duration::from_millis(15);
-/// Steps at the end, as fast as they go: something of every sort is among them.
+/// Steps at the end, without a pause: enough to include every kind of step.
 const LAST_BURST: u32 = 100;
 
 /// Values of trafficDistribution, in the field or the annotation.
@@ -41,55 +42,55 @@ const DISTRIBUTIONS: [&str; 6] = [
     "nearhop.dev/RequireZone",
 ];
 
-/// How many steps did something, and how many came to nothing.
+/// Number of accepted and of refused requests.
 #[derive(Default)]
 pub(crate) struct Tally {
     done: u32,
-    vain: u32,
+    refused: u32,
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} changes, {} in vain", self.done, self.vain)
+        write!(f, "{} changes, {} refused", self.done, self.refused)
     }
 }
 
-/// Who does it.
-pub(crate) struct Mischief {
+/// A client that makes the changes.
+pub(crate) struct Changes {
     connection: Connection,
     namespace: String,
     random: SmallRng,
     tally: Tally,
 }
 
-impl Mischief {
-    /// Sets up some nodes, pods and Services.
+impl Changes {
+    /// Creates some nodes, pods and Services.
     pub(crate) async fn new(scene: &Scene, random: SmallRng) -> Result<Self> {
         let connection = scene.cluster.admin.connect().await?;
         let namespace = scene.cluster.namespace.clone();
-        let mut mischief = Self { connection, namespace, random, tally: Tally::default() };
+        let mut changes = Self { connection, namespace, random, tally: Tally::default() };
         for node in 0..NODES {
-            mischief.add_node(node).await?;
+            changes.add_node(node).await?;
         }
         for service in 0..SERVICES / 2 {
-            mischief.add_service(service).await?;
+            changes.add_service(service).await?;
         }
         for pod in 0..PODS / 2 {
-            mischief.add_pod(pod).await?;
+            changes.add_pod(pod).await?;
         }
-        Ok(mischief)
+        Ok(changes)
     }
 
-    /// Goes on until it is over, and ends with a burst.
-    pub(crate) async fn run(mut self, over: Arc<AtomicBool>) -> Result<Tally> {
-        while !over.load(Ordering::Relaxed) {
+    /// Makes steps until `stop` is set, and ends with a burst.
+    pub(crate) async fn run(mut self, stop: Arc<AtomicBool>) -> Result<Tally> {
+        while !stop.load(Ordering::Relaxed) {
             self.step().await?;
             tokio::time::sleep(PAUSE).await;
         }
         for _ in 0..LAST_BURST {
             self.step().await?;
         }
-        ensure!(self.tally.done > self.tally.vain, "too little happened: {}", self.tally);
+        ensure!(self.tally.done > self.tally.refused, "too many refused: {}", self.tally);
         Ok(self.tally)
     }
 
@@ -115,7 +116,7 @@ impl Mischief {
             71..74 => self.delete(&format!("{}/services/s{service}", self.core()), "").await,
             74..88 => self.change_service(service).await,
             88..90 => self.change_namespace().await,
-            _ => self.meddle().await,
+            _ => self.change_slice().await,
         }
     }
 
@@ -124,7 +125,7 @@ impl Mischief {
     }
 
     fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of.choose(&mut self.random).expect("there is something to pick from")
+        of.choose(&mut self.random).expect("the list is not empty")
     }
 
     async fn send(&mut self, request: Request) -> Result<Value> {
@@ -132,7 +133,7 @@ impl Mischief {
         let answer = self.connection.send(request).await?;
         match answer.status {
             200..300 => self.tally.done += 1,
-            404 | 409 => self.tally.vain += 1,
+            404 | 409 => self.tally.refused += 1,
             _ => anyhow::bail!("{what}: {} {}", answer.status, answer.text()),
         }
         Ok(answer.json())
@@ -187,7 +188,7 @@ impl Mischief {
     }
 
     async fn add_pod(&mut self, pod: u32) -> Result<()> {
-        // Sometimes on a node that is not there.
+        // Sometimes on a node that does not exist.
         let node = format!("n{}", self.random.random_range(0..=NODES));
         let container = json!({"name": "main", "image": "nearhop/echo",
             "ports": [{"name": "http", "containerPort": 8080}]});
@@ -200,7 +201,7 @@ impl Mischief {
     }
 
     async fn report_pod(&mut self, pod: u32) -> Result<()> {
-        // A pod that is replaced gets another address, and now and then two pods have the same.
+        // A pod that is replaced gets another address, and sometimes two pods have the same.
         let ip = format!("10.{}.0.{}", self.random.random_range(1..4), pod % (PODS - 5) + 1);
         let phase = self.pick(&["Running", "Running", "Running", "Running", "Succeeded"]);
         let ready = self.pick(&["True", "True", "False"]);
@@ -269,10 +270,10 @@ impl Mischief {
         self.merge(&format!("/api/v1/namespaces/{}", self.namespace), &patch).await
     }
 
-    // Strangers.
+    // Other clients.
 
-    /// Another client deletes a slice, writes into it, or creates one that looks like ours.
-    async fn meddle(&mut self) -> Result<()> {
+    /// Another client deletes a slice, writes into it, or creates one with our labels.
+    async fn change_slice(&mut self) -> Result<()> {
         let collection = format!("{SLICES}/namespaces/{}/endpointslices", self.namespace);
         let list = self.send(Request::new("GET", &collection)).await?;
         let slices = list["items"].as_array().cloned().unwrap_or_default();
@@ -290,15 +291,15 @@ impl Mischief {
                 "kubernetes.io/service-name",
                 format!("s{}", self.random.random_range(0..SERVICES + 2)).into(),
             ),
-            7 => label("endpointslice.kubernetes.io/managed-by", "somebody-else".into()),
+            7 => label("endpointslice.kubernetes.io/managed-by", "another-manager".into()),
             8 => json!({"metadata": {"ownerReferences": null}}),
-            _ => return self.forge(&collection, slice).await,
+            _ => return self.forge_slice(&collection, slice).await,
         };
         self.merge(&path, &patch).await
     }
 
-    /// A slice that is labelled as ours and that the controller did not write.
-    async fn forge(&mut self, collection: &str, like: &Value) -> Result<()> {
+    /// Creates a slice with our labels that the controller did not write.
+    async fn forge_slice(&mut self, collection: &str, like: &Value) -> Result<()> {
         let mut labels = like["metadata"]["labels"].clone();
         labels["kubernetes.io/service-name"] =
             format!("s{}", self.random.random_range(0..SERVICES + 2)).into();
