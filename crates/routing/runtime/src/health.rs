@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::lock;
 
@@ -41,10 +43,10 @@ enum State {
 }
 
 impl Entry {
-    fn state(&self, now: Instant) -> Result<(), String> {
+    fn state(&self) -> Result<(), String> {
         match &self.state {
             State::Set(state) => state.clone(),
-            State::Loop(heartbeat) => heartbeat.state(now),
+            State::Loop(heartbeat) => heartbeat.state(),
         }
     }
 }
@@ -66,7 +68,6 @@ pub struct Check {
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     last: Arc<Mutex<Instant>>,
-    limit: Duration,
 }
 
 impl Heartbeat {
@@ -88,9 +89,9 @@ impl Heartbeat {
         }
     }
 
-    fn state(&self, now: Instant) -> Result<(), String> {
-        let age = now.saturating_duration_since(*lock(&self.last));
-        if age <= self.limit {
+    fn state(&self) -> Result<(), String> {
+        let age = lock(&self.last).elapsed();
+        if age <= STUCK {
             return Ok(());
         }
         Err(format!("the loop hangs: no iteration for {} s", age.as_secs()))
@@ -117,12 +118,7 @@ impl Health {
 
     /// Adds a check of a loop, for [`Purpose::Live`]: it fails after 30 s without an iteration.
     pub fn heartbeat(&self, name: &str) -> Heartbeat {
-        self.heartbeat_within(name, STUCK)
-    }
-
-    /// Like [`Health::heartbeat`], with another limit.
-    fn heartbeat_within(&self, name: &str, limit: Duration) -> Heartbeat {
-        let heartbeat = Heartbeat { last: Arc::new(Mutex::new(Instant::now())), limit };
+        let heartbeat = Heartbeat { last: Arc::new(Mutex::new(Instant::now())) };
         let entry = Entry { purpose: Purpose::Live, state: State::Loop(heartbeat.clone()) };
         self.entries().insert(name.to_owned(), entry);
         heartbeat
@@ -136,14 +132,10 @@ impl Health {
     }
 
     pub(crate) fn report(&self, purpose: Purpose) -> Report {
-        self.report_at(purpose, Instant::now())
-    }
-
-    fn report_at(&self, purpose: Purpose, now: Instant) -> Report {
         let counts = |entry: &Entry| purpose == Purpose::Ready || entry.purpose == Purpose::Live;
         let entries = self.entries();
         let counted = entries.iter().filter(|(_, entry)| counts(entry));
-        Report(counted.map(|(name, entry)| (name.clone(), entry.state(now))).collect())
+        Report(counted.map(|(name, entry)| (name.clone(), entry.state())).collect())
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -186,6 +178,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::{advance, sleep};
+
     use super::*;
 
     #[test]
@@ -207,32 +201,31 @@ mod tests {
         assert!(!health.report(Purpose::Ready).is_ok());
     }
 
-    #[test]
-    fn a_loop_that_hangs_fails_the_live_check() {
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_hangs_fails_the_live_check() {
         let health = Health::new();
-        let began = Instant::now();
         let _stuck = health.heartbeat("loop");
-        let after = |seconds| health.report_at(Purpose::Live, began + Duration::from_secs(seconds));
-        assert!(after(29).is_ok(), "the creation of the check counts as an iteration");
-        let list = after(100).list("livez");
-        assert!(list.starts_with("[-]loop failed: the loop hangs: no iteration for "), "{list}");
-        assert!(!health.report_at(Purpose::Ready, began + Duration::from_secs(100)).is_ok());
+        advance(STUCK).await;
+        assert!(health.live().is_ok(), "the creation of the check counts as an iteration");
+        advance(Duration::from_secs(1)).await;
+        let list = health.live().unwrap_err();
+        assert!(
+            list.starts_with("[-]loop failed: the loop hangs: no iteration for 31 s"),
+            "{list}"
+        );
+        assert!(!health.report(Purpose::Ready).is_ok());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_loop_without_events_passes_the_live_check() {
         let health = Health::new();
-        let limit = TURN * 2;
-        let heartbeat = health.heartbeat_within("loop", limit);
-        let quiet = heartbeat.clone();
-        let turning = tokio::spawn(async move { quiet.turn(std::future::pending::<()>()).await });
-        tokio::time::sleep(limit + TURN).await;
+        let heartbeat = health.heartbeat("loop");
+        let turning =
+            tokio::spawn(async move { heartbeat.turn(std::future::pending::<()>()).await });
+        sleep(STUCK * 2).await;
         assert!(health.live().is_ok());
         turning.abort();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while health.live().is_ok() {
-            assert!(Instant::now() < deadline, "the check of an ended loop still passes");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        sleep(STUCK * 2).await;
+        assert!(health.live().is_err(), "the check of an ended loop still passes");
     }
 }
