@@ -473,7 +473,7 @@ async fn a_continue_token_of_another_server_is_refused() -> Result<()> {
     let other = Cluster::embedded().await?;
     let path = other.core(&format!("configmaps?limit=1&continue={token}"));
     let answer = other.admin.get(&path).await?;
-    assert!(matches!(answer.status, 200 | 400 | 410 | 504), "{}", answer.text());
+    assert!(matches!(answer.status, 400 | 410), "{}", answer.text());
     if answer.status == 410 {
         let fresh = answer.json()["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
         let path = other.core(&format!("configmaps?limit=1&continue={fresh}"));

@@ -1,7 +1,7 @@
 //! Clients that disconnect during a request, and concurrent requests for the same object, on a server
 //! that writes to disk.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nearhop_tests::http::{Request, Target};
@@ -86,10 +86,12 @@ async fn abandoned_requests_leak_no_address() -> Result<()> {
     join_all(tasks).await?;
     let left = server.admin.get(SERVICES).await?.expect(200)?.json();
     let left: Vec<&Value> = left["items"].as_array().into_iter().flatten().collect();
-    for (number, gone) in stored.iter().enumerate() {
-        if left.iter().any(|other| other["metadata"]["uid"] == gone["metadata"]["uid"]) {
-            continue;
-        }
+    let is_left = |service: &&Value| {
+        left.iter().any(|other| other["metadata"]["uid"] == service["metadata"]["uid"])
+    };
+    let gone: Vec<&Value> = stored.iter().filter(|service| !is_left(service)).collect();
+    assert!(gone.len() > 5, "too few Services were deleted: {}", gone.len());
+    for (number, gone) in gone.into_iter().enumerate() {
         let body = service(&format!("free{number}"), Some(&gone["spec"]["clusterIP"]));
         server.admin.post(SERVICES, &body).await?.expect(201)?;
     }
@@ -144,11 +146,13 @@ async fn objects_are_deleted_with_their_namespace() -> Result<()> {
         server.admin.delete(&namespace).await?.expect(200)?;
         join_all(tasks).await?;
     }
-    for _ in 0..50 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
         let left = server.admin.get("/api/v1/namespaces").await?.expect(200)?.json();
         if left["items"].as_array().map_or(0, Vec::len) == 4 {
             break;
         }
+        assert!(Instant::now() < deadline, "namespaces are left: {left}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let left = server.admin.get("/api/v1/configmaps").await?.expect(200)?.json();

@@ -139,6 +139,7 @@ where
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -158,7 +159,8 @@ mod tests {
         let mut second = TcpStream::connect(address).await.unwrap();
         let mut byte = [0];
         first.read_exact(&mut byte).await.unwrap();
-        assert!(second.try_read(&mut byte).is_err(), "the second connection is not served yet");
+        let early = timeout(Duration::from_millis(200), second.read_exact(&mut byte)).await;
+        assert!(early.is_err(), "the second connection is served beside the first");
         drop(first);
         second.read_exact(&mut byte).await.unwrap();
         accepting.abort();
