@@ -143,8 +143,9 @@ mod tests {
         for resource in registry.resources() {
             let found = registry.find(&resource.group, &resource.version, &resource.plural);
             assert!(found.is_some_and(|found| Arc::ptr_eq(found, resource)), "{resource:?}");
-            let found = registry.find_kind(&resource.group, &resource.version, &resource.kind);
-            assert!(found.is_some_and(|found| Arc::ptr_eq(found, resource)), "{resource:?}");
+            let of_version = registry.of_version(&resource.group, &resource.version);
+            let of_kind = of_version.filter(|other| other.kind == resource.kind).count();
+            assert_eq!(of_kind, 1, "{resource:?}");
         }
         assert!(registry.resources().iter().all(|resource| resource.schema.is_some()));
         assert!(registry.find("", "v2", "services").is_none());

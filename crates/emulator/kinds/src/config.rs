@@ -81,16 +81,6 @@ impl ServiceCidrs {
     pub fn iter(self) -> impl Iterator<Item = Cidr> {
         std::iter::once(self.primary).chain(self.secondary)
     }
-
-    /// The default family of Services.
-    pub(crate) fn primary_family(self) -> Family {
-        self.primary.family()
-    }
-
-    /// Whether there are ranges of both families.
-    pub fn is_dual_stack(self) -> bool {
-        self.secondary.is_some()
-    }
 }
 
 fn parse_cidr(text: &str) -> Result<Cidr, ConfigError> {
@@ -125,10 +115,10 @@ mod tests {
     #[test]
     fn one_or_two_ranges_are_parsed() {
         let single = ServiceCidrs::parse("10.96.0.0/16").unwrap();
-        assert_eq!((single.primary_family(), single.is_dual_stack()), (Family::Ipv4, false));
+        assert_eq!((single.primary.family(), single.secondary), (Family::Ipv4, None));
         let dual = ServiceCidrs::parse("fd00:10:96::/112, 10.96.0.0/16").unwrap();
-        assert_eq!((dual.primary_family(), dual.is_dual_stack()), (Family::Ipv6, true));
-        assert_eq!(dual.iter().count(), 2);
+        let families: Vec<Family> = dual.iter().map(Cidr::family).collect();
+        assert_eq!(families, [Family::Ipv6, Family::Ipv4]);
     }
 
     #[test]

@@ -83,15 +83,6 @@ pub(crate) fn bump_generation(object: &mut Value) {
     *json::make(object, &["metadata", "generation"]) = json!(now.saturating_add(1));
 }
 
-/// Marks an object as terminating, and moves the generation of kinds that have one.
-pub(crate) fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i64) {
-    *json::make(object, &["metadata", "deletionTimestamp"]) = json!(timestamp);
-    *json::make(object, &["metadata", "deletionGracePeriodSeconds"]) = json!(grace_period_seconds);
-    if json::int(object, &["metadata", "generation"]).is_some_and(|generation| generation > 0) {
-        bump_generation(object);
-    }
-}
-
 /// Validates the metadata of an object.
 pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Errors) {
     let meta = object.get("metadata").unwrap_or(&Value::Null);
@@ -361,16 +352,6 @@ fn is_print(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_deletion_increases_the_generation_of_kinds_with_one() {
-        let mut pod = json!({"metadata": {"generation": 2}});
-        mark_deleted(&mut pod, "2026-01-01T00:00:00Z", 30);
-        assert_eq!(pod["metadata"]["generation"], 3);
-        let mut map = json!({"metadata": {}});
-        mark_deleted(&mut map, "2026-01-01T00:00:00Z", 0);
-        assert_eq!(map["metadata"].get("generation"), None);
-    }
 
     #[test]
     fn invalid_field_managers_are_rejected() {

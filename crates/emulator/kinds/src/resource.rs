@@ -153,20 +153,10 @@ impl Registry {
         found.ok().map(|at| &self.resources[self.by_path[at]])
     }
 
-    /// The resource of a kind.
-    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.in_version(group, version).find(|r| &*r.kind == kind)
-    }
-
     /// Whether a group is served, in any version.
     pub fn has_group(&self, group: &str) -> bool {
         let at = self.by_path.partition_point(|&at| &*self.resources[at].group < group);
         self.by_path.get(at).is_some_and(|&at| &*self.resources[at].group == group)
-    }
-
-    /// Whether a version of a group is served.
-    pub(crate) fn has_version(&self, group: &str, version: &str) -> bool {
-        self.in_version(group, version).next().is_some()
     }
 
     /// The resources of one group version, in the order of discovery.
@@ -191,21 +181,6 @@ impl Registry {
             }
         }
         groups
-    }
-
-    /// The resources of one group version, by name.
-    fn in_version<'a, 'b>(
-        &'a self,
-        group: &'b str,
-        version: &'b str,
-    ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a, 'b> {
-        let wanted = (group, version);
-        let from = self.by_path.partition_point(|&at| {
-            let (group, version, _) = path(&self.resources[at]);
-            (group, version) < wanted
-        });
-        let rest = self.by_path.iter().skip(from).map(|&at| &self.resources[at]);
-        rest.take_while(move |r| (&*r.group, &*r.version) == wanted)
     }
 }
 
@@ -273,8 +248,9 @@ mod tests {
         ];
         assert_eq!(tail, expected);
         assert_eq!(with.groups().last(), Some(&("z.example", vec!["v1", "v1beta1"])));
-        assert!(with.has_group("z.example") && with.has_version("z.example", "v1beta1"));
-        assert!(!registry.has_group("z.example") && !with.has_version("z.example", "v2"));
+        assert!(with.has_group("z.example") && !registry.has_group("z.example"));
+        let served = |version| with.of_version("z.example", version).count();
+        assert_eq!((served("v1"), served("v1beta1"), served("v2")), (2, 1, 0));
         let again = with.with_custom(Vec::new());
         assert_eq!(again.resources().len(), registry.resources().len());
     }

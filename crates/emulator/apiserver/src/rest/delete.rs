@@ -237,3 +237,21 @@ pub(crate) fn retain_items(parent: &mut Value, list: &str, keep: impl Fn(&Value)
         parent.as_object_mut().map(|members| members.remove(list));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deletion_counts_where_generations_count() {
+        let mut pod = json!({"metadata": {"generation": 2}});
+        mark(&mut pod, 30);
+        assert_eq!(pod["metadata"]["generation"], 3);
+        let mut map = json!({"metadata": {}});
+        mark(&mut map, 0);
+        assert_eq!(map["metadata"]["deletionGracePeriodSeconds"], 0);
+        assert_eq!(map["metadata"].get("generation"), None);
+    }
+}
