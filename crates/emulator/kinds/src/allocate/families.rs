@@ -51,7 +51,7 @@ pub(super) fn keeps_preference(new: &Value, old: Option<&Value>) -> bool {
     let new = View::of(new);
     let prefers = |policy: Option<&str>| policy == Some("PreferDualStack");
     new.kind() == old.kind()
-        && matches!(new.kind(), "ClusterIP" | "NodePort" | "LoadBalancer")
+        && new.has_cluster_ips()
         && prefers(new.optional(POLICY))
         && old.optional(POLICY).is_none_or(|policy| prefers(Some(policy)))
         && new.list("clusterIPs") == old.list("clusterIPs")

@@ -123,7 +123,7 @@ fn check_type_demands(errors: &mut Errors, view: View<'_>) {
         errors.required("spec.ports", "");
     }
     if view.has_node_ports() && view.is_headless() {
-        let detail = format!("may not be set to 'None' for {} services", view.kind());
+        let detail = format!("may not be set to 'None' for {} services", view.text("type"));
         errors.invalid("spec.clusterIPs[0]", NONE, &detail);
     }
     if !view.is_external_name() {
@@ -193,7 +193,7 @@ fn check_external_ips(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>
 
 fn check_type(errors: &mut Errors, view: View<'_>) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    errors.one_of("spec.type", view.kind(), &TYPES);
+    errors.one_of("spec.type", view.text("type"), &TYPES);
 }
 
 fn check_node_ports(errors: &mut Errors, view: View<'_>) {
@@ -204,7 +204,7 @@ fn check_node_ports(errors: &mut Errors, view: View<'_>) {
             .map(|(i, port)| (i, port, int(port, &["nodePort"]).unwrap_or(0)))
             .filter(|(.., port)| *port != 0)
     };
-    if view.kind() == "ClusterIP" {
+    if view.is_cluster_ip() {
         for (i, ..) in given() {
             errors.forbidden(at(i), "may not be used when `type` is 'ClusterIP'");
         }

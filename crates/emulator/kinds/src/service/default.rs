@@ -19,7 +19,7 @@ pub fn default(service: &mut Value) {
     }
     let view = View::of(service);
     let external = view.is_externally_accessible();
-    let internal = matches!(view.kind(), "ClusterIP" | "NodePort" | "LoadBalancer");
+    let internal = view.has_cluster_ips();
     let load_balancer = view.is_load_balancer();
     let spec = make(service, &["spec"]);
     if external {

@@ -82,7 +82,7 @@ pub(super) fn check_internal_policy(errors: &mut Errors, view: View<'_>) {
     let field = "spec.internalTrafficPolicy";
     match view.optional("internalTrafficPolicy") {
         None => {
-            if matches!(view.kind(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+            if view.has_cluster_ips() {
                 errors.required(field, "");
             }
         }

@@ -1,5 +1,6 @@
 //! The fields of a Service by name. Absent, null and empty are the same.
 
+use nearhop_core::model::ServiceType;
 use serde_json::{Map, Value};
 
 use crate::json::{at, int};
@@ -59,28 +60,37 @@ impl<'a> View<'a> {
         self.get(name).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// `spec.type`.
-    pub(crate) fn kind(self) -> &'a str {
-        self.text("type")
+    /// `spec.type`; `None` if it is absent or unknown.
+    pub(crate) fn kind(self) -> Option<ServiceType> {
+        ServiceType::parse(self.text("type"))
+    }
+
+    pub(crate) fn is_cluster_ip(self) -> bool {
+        self.kind() == Some(ServiceType::ClusterIp)
     }
 
     pub(crate) fn is_load_balancer(self) -> bool {
-        self.kind() == "LoadBalancer"
+        self.kind() == Some(ServiceType::LoadBalancer)
     }
 
     pub(crate) fn is_external_name(self) -> bool {
-        self.kind() == "ExternalName"
+        self.kind() == Some(ServiceType::ExternalName)
     }
 
     /// Of a type that has node ports.
     pub(crate) fn has_node_ports(self) -> bool {
-        matches!(self.kind(), "NodePort" | "LoadBalancer")
+        matches!(self.kind(), Some(ServiceType::NodePort | ServiceType::LoadBalancer))
+    }
+
+    /// Of a type that has cluster IPs.
+    pub(crate) fn has_cluster_ips(self) -> bool {
+        self.is_cluster_ip() || self.has_node_ports()
     }
 
     /// Whether missing node ports are allocated.
     pub(crate) fn fills_node_ports(self) -> bool {
         let wanted = || self.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
-        self.kind() == "NodePort" || (self.is_load_balancer() && wanted())
+        self.has_node_ports() && (!self.is_load_balancer() || wanted())
     }
 
     /// `clusterIPs` is `[None]`.
@@ -90,8 +100,7 @@ impl<'a> View<'a> {
 
     /// Whether clients outside the cluster can reach it.
     pub(crate) fn is_externally_accessible(self) -> bool {
-        self.has_node_ports()
-            || (self.kind() == "ClusterIP" && !self.list("externalIPs").is_empty())
+        self.has_node_ports() || (self.is_cluster_ip() && !self.list("externalIPs").is_empty())
     }
 
     /// Whether it needs a health check node port.

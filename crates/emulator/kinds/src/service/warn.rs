@@ -53,7 +53,7 @@ fn warn_list(all: &mut Vec<String>, view: View<'_>, name: &str) {
 }
 
 fn is_headless(view: View<'_>) -> bool {
-    view.kind() == "ClusterIP" && view.text("clusterIP") == NONE
+    view.is_cluster_ip() && view.text("clusterIP") == NONE
 }
 
 fn warn_headless(all: &mut Vec<String>, view: View<'_>) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nearhop_core::model::ServiceType;
 use serde_json::Value;
 
 use super::{Rules, at_most, or};
@@ -24,15 +25,17 @@ pub(super) const RULES: Rules = &[
 
 fn external_ip(service: &Value) -> String {
     let addresses = || strings(service, "spec.externalIPs");
-    match text(service, "spec.type") {
-        "ClusterIP" | "NodePort" => or(&addresses().join(","), "<none>"),
-        "LoadBalancer" => {
+    match ServiceType::parse(text(service, "spec.type")) {
+        Some(ServiceType::ClusterIp | ServiceType::NodePort) => {
+            or(&addresses().join(","), "<none>")
+        }
+        Some(ServiceType::LoadBalancer) => {
             let mut all = load_balancer(service);
             all.extend(addresses());
             or(&all.join(","), "<pending>")
         }
-        "ExternalName" => text(service, "spec.externalName").to_owned(),
-        _ => "<unknown>".to_owned(),
+        Some(ServiceType::ExternalName) => text(service, "spec.externalName").to_owned(),
+        None => "<unknown>".to_owned(),
     }
 }
 
