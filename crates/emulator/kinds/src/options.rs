@@ -1,6 +1,7 @@
 //! The options of writes: query parameters of create, update and patch, and the body or query of a
 //! delete.
 
+use nearhop_object::apply::Force;
 use serde_json::Value;
 
 use crate::errors::{Errors, Report as _};
@@ -51,16 +52,6 @@ pub enum DryRun {
     No,
     /// No: it is only validated and answered.
     All,
-}
-
-/// Whether apply takes fields from other managers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Force {
-    /// It conflicts.
-    #[default]
-    No,
-    /// It takes them.
-    Yes,
 }
 
 /// The options of create, update and patch.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use nearhop_kinds::options::{self, WriteOptions, WriteVerb};
+use nearhop_kinds::options::{WriteOptions, WriteVerb};
 use nearhop_object::Schema;
-use nearhop_object::apply::{self, ApplyError, Conflict, Force};
+use nearhop_object::apply::{self, ApplyError, Conflict};
 use nearhop_object::decode::{self, Parsed};
 use nearhop_object::patch::{self, PatchError};
 use serde_json::{Value, json};
@@ -103,10 +103,6 @@ async fn apply_patch(
     let writer = Writer::of(request, &options).keeping_managed_fields();
     let (key, resource) = (request.key(), &request.resource);
     let applied = decode_applied(request, key.name, &options)?;
-    let force = match options.force {
-        options::Force::Yes => Force::Yes,
-        options::Force::No => Force::No,
-    };
     let merge = |live: Option<&Value>| {
         let Some(schema) = &resource.schema else {
             return Err(ApiError::unsupported_media_type(
@@ -114,7 +110,9 @@ async fn apply_patch(
             ));
         };
         let mut merged = writer
-            .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
+            .owning(resource, |owner| {
+                apply::apply(schema.node(), live, &applied, owner, options.force)
+            })
             .map_err(apply_error)?;
         body::shape(resource, &mut merged).map_err(ApiError::bad_request)?;
         set_namespace(resource, key.namespace, &mut merged)?;

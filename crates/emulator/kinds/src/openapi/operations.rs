@@ -19,18 +19,6 @@ pub(super) struct Bodies {
     pub(super) list: String,
 }
 
-/// The `x-kubernetes-action` of an operation.
-#[derive(Clone, Copy, PartialEq)]
-enum Action {
-    Get,
-    List,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    DeleteCollection,
-}
-
 /// One path with its operations.
 struct Path<'a> {
     resource: &'a Resource,
@@ -75,12 +63,8 @@ pub(super) fn paths(
 
     let mut all = Vec::new();
     let path = new(&bodies.object, of_collection, "");
-    let actions = [
-        (Verb::List, Action::List),
-        (Verb::Create, Action::Post),
-        (Verb::DeleteCollection, Action::DeleteCollection),
-    ];
-    all.push((collection.clone(), path.entry(&known(&resource.verbs, &actions), bodies)));
+    let verbs = [Verb::List, Verb::Create, Verb::DeleteCollection];
+    all.push((collection.clone(), path.entry(&known(&resource.verbs, &verbs), bodies)));
 
     let path = new(&bodies.object, of_item, "");
     all.push((
@@ -90,7 +74,7 @@ pub(super) fn paths(
 
     if resource.namespaced {
         let path = Path { scope: "", ..new(&bodies.object, &[], "ForAllNamespaces") };
-        let entry = path.entry(&known(&resource.verbs, &[(Verb::List, Action::List)]), bodies);
+        let entry = path.entry(&known(&resource.verbs, &[Verb::List]), bodies);
         all.push((format!("{base}/{}", resource.plural), entry));
     }
     for (sub, schema) in &subresources {
@@ -102,30 +86,23 @@ pub(super) fn paths(
     all.into_iter().filter_map(|(path, entry)| Some((path, entry?))).collect()
 }
 
-const ITEM: [(Verb, Action); 5] = [
-    (Verb::Get, Action::Get),
-    (Verb::Update, Action::Put),
-    (Verb::Patch, Action::Patch),
-    (Verb::Delete, Action::Delete),
-    (Verb::Create, Action::Post),
-];
+const ITEM: [Verb; 5] = [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete, Verb::Create];
 
-fn known(verbs: &[Verb], actions: &[(Verb, Action)]) -> Vec<Action> {
-    let known = actions.iter().filter(|(verb, _)| verbs.contains(verb));
-    known.map(|(_, action)| *action).collect()
+fn known(served: &[Verb], verbs: &[Verb]) -> Vec<Verb> {
+    verbs.iter().copied().filter(|verb| served.contains(verb)).collect()
 }
 
 impl Path<'_> {
     /// Parameters of all operations belong to the path.
-    fn entry(&self, actions: &[Action], bodies: &Bodies) -> Option<Value> {
-        let names: Vec<Vec<&str>> = actions.iter().map(|action| self.parameters(*action)).collect();
+    fn entry(&self, verbs: &[Verb], bodies: &Bodies) -> Option<Value> {
+        let names: Vec<Vec<&str>> = verbs.iter().map(|verb| self.parameters(*verb)).collect();
         let mut shared: Vec<&str> = names.first()?.clone();
         shared.retain(|name| names.iter().all(|others| others.contains(name)));
         let mut entry = Map::new();
-        for (action, names) in actions.iter().zip(&names) {
+        for (verb, names) in verbs.iter().zip(&names) {
             let own: Vec<&str> =
                 names.iter().filter(|name| !shared.contains(name)).copied().collect();
-            entry.insert(action.method().to_owned(), self.operation(*action, &own, bodies));
+            entry.insert(method(*verb).to_owned(), self.operation(*verb, &own, bodies));
         }
         shared.extend(self.path_parameters);
         shared.push("pretty");
@@ -134,65 +111,63 @@ impl Path<'_> {
         Some(entry.into())
     }
 
-    fn parameters(&self, action: Action) -> Vec<&'static str> {
+    fn parameters(&self, verb: Verb) -> Vec<&'static str> {
         let custom = self.resource.is_custom();
-        let names = match action {
-            Action::Get if custom => "resourceVersion",
-            Action::Get => "",
-            Action::List => parameters::LIST,
-            Action::DeleteCollection if custom => parameters::LIST,
-            Action::Post | Action::Put | Action::Patch => parameters::WRITE,
-            Action::Delete => parameters::DELETE,
-            Action::DeleteCollection => parameters::DELETE_COLLECTION,
+        let names = match verb {
+            Verb::Get if custom => "resourceVersion",
+            Verb::List => parameters::LIST,
+            Verb::DeleteCollection if custom => parameters::LIST,
+            Verb::Create | Verb::Update | Verb::Patch => parameters::WRITE,
+            Verb::Delete => parameters::DELETE,
+            Verb::DeleteCollection => parameters::DELETE_COLLECTION,
+            _ => "",
         };
-        let force = (action == Action::Patch).then_some("force");
+        let force = (verb == Verb::Patch).then_some("force");
         names.split_whitespace().chain(force).collect()
     }
 
-    fn operation(&self, action: Action, parameters: &[&str], bodies: &Bodies) -> Value {
+    fn operation(&self, verb: Verb, parameters: &[&str], bodies: &Bodies) -> Value {
         let mut operation = Map::new();
         let mut put = |key: &str, value: Value| drop(operation.insert(key.to_owned(), value));
         put("tags", json!([name::tag(self.resource)]));
-        put("description", self.description(action).into());
-        put("operationId", self.id(action).into());
+        put("description", self.description(verb).into());
+        put("operationId", self.id(verb).into());
         if !parameters.is_empty() {
             put("parameters", parameters.iter().map(|name| parameter(name)).collect());
         }
-        if let Some(body) = self.request_body(action) {
+        if let Some(body) = self.request_body(verb) {
             put("requestBody", body);
         }
-        put("responses", self.responses(action, bodies));
-        put("x-kubernetes-action", action.word().into());
+        put("responses", self.responses(verb, bodies));
+        put("x-kubernetes-action", action(verb).into());
         put("x-kubernetes-group-version-kind", self.kind());
         operation.into()
     }
 
-    fn id(&self, action: Action) -> String {
-        let verb = match action {
-            Action::Get => "read",
-            Action::List => "list",
-            Action::Post => "create",
-            Action::Put => "replace",
-            Action::Patch => "patch",
-            Action::Delete | Action::DeleteCollection => "delete",
+    fn id(&self, verb: Verb) -> String {
+        let word = match verb {
+            Verb::Get => "read",
+            Verb::Update => "replace",
+            Verb::DeleteCollection => "delete",
+            other => other.as_str(),
         };
         let group = name::group_version_camel(self.resource);
-        let all = if action == Action::DeleteCollection { "Collection" } else { "" };
-        format!("{verb}{group}{all}{}{}{}", self.scope, self.resource.kind, self.suffix)
+        let all = if verb == Verb::DeleteCollection { "Collection" } else { "" };
+        format!("{word}{group}{all}{}{}{}", self.scope, self.resource.kind, self.suffix)
     }
 
-    fn description(&self, action: Action) -> String {
+    fn description(&self, verb: Verb) -> String {
         let of = self.sub.map(|sub| format!("{} of ", sub.name)).unwrap_or_default();
         let kind = &self.resource.kind;
-        match action {
-            Action::Get => format!("Reads the {of}named {kind}."),
-            Action::List => format!("Lists or watches objects of kind {kind}."),
-            Action::Post if self.sub.is_some() => format!("Creates the {of}named {kind}."),
-            Action::Post => format!("Creates a {kind}."),
-            Action::Put => format!("Replaces the {of}named {kind}."),
-            Action::Patch => format!("Changes the {of}named {kind} in part."),
-            Action::Delete => format!("Deletes the named {kind}."),
-            Action::DeleteCollection => format!("Deletes all matching objects of kind {kind}."),
+        match verb {
+            Verb::Get => format!("Reads the {of}named {kind}."),
+            Verb::Create if self.sub.is_some() => format!("Creates the {of}named {kind}."),
+            Verb::Create => format!("Creates a {kind}."),
+            Verb::Update => format!("Replaces the {of}named {kind}."),
+            Verb::Patch => format!("Changes the {of}named {kind} in part."),
+            Verb::Delete => format!("Deletes the named {kind}."),
+            Verb::DeleteCollection => format!("Deletes all matching objects of kind {kind}."),
+            _ => format!("Lists or watches objects of kind {kind}."),
         }
     }
 
@@ -208,17 +183,17 @@ impl Path<'_> {
         json!({"group": group, "version": version, "kind": kind})
     }
 
-    fn request_body(&self, action: Action) -> Option<Value> {
+    fn request_body(&self, verb: Verb) -> Option<Value> {
         let media: &[&str] = if self.resource.is_custom() {
             &["application/json", "application/yaml"]
         } else {
             &["*/*"]
         };
-        match action {
-            Action::Post | Action::Put => {
+        match verb {
+            Verb::Create | Verb::Update => {
                 Some(json!({"content": content(self.schema, media), "required": true}))
             }
-            Action::Patch => {
+            Verb::Patch => {
                 let media = [
                     "application/apply-patch+yaml",
                     "application/json-patch+json",
@@ -229,29 +204,29 @@ impl Path<'_> {
                 let media = if self.resource.is_custom() { &media[..3] } else { &media[..] };
                 Some(json!({"content": content(PATCH, media), "required": true}))
             }
-            Action::Delete => Some(json!({"content": content(DELETE_OPTIONS, media)})),
-            Action::DeleteCollection if !self.resource.is_custom() => {
+            Verb::Delete => Some(json!({"content": content(DELETE_OPTIONS, media)})),
+            Verb::DeleteCollection if !self.resource.is_custom() => {
                 Some(json!({"content": content(DELETE_OPTIONS, media)}))
             }
-            Action::Get | Action::List | Action::DeleteCollection => None,
+            _ => None,
         }
     }
 
-    fn responses(&self, action: Action, bodies: &Bodies) -> Value {
-        let codes: &[(&str, &str)] = match action {
-            Action::Get | Action::List | Action::DeleteCollection => &[("200", "OK")],
-            Action::Patch if self.resource.is_custom() => &[("200", "OK")],
-            Action::Put | Action::Patch => &[("200", "OK"), ("201", "Created")],
-            Action::Post => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
-            Action::Delete => &[("200", "OK"), ("202", "Accepted")],
+    fn responses(&self, verb: Verb, bodies: &Bodies) -> Value {
+        let codes: &[(&str, &str)] = match verb {
+            Verb::Patch if self.resource.is_custom() => &[("200", "OK")],
+            Verb::Update | Verb::Patch => &[("200", "OK"), ("201", "Created")],
+            Verb::Create => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
+            Verb::Delete => &[("200", "OK"), ("202", "Accepted")],
+            _ => &[("200", "OK")],
         };
-        let schema = match action {
-            Action::List => &bodies.list,
-            Action::DeleteCollection => STATUS,
-            Action::Delete if !self.answers_deleted() => STATUS,
+        let schema = match verb {
+            Verb::List => &bodies.list,
+            Verb::DeleteCollection => STATUS,
+            Verb::Delete if !self.answers_deleted() => STATUS,
             _ => self.schema,
         };
-        let content = content(schema, self.response_media(action));
+        let content = content(schema, self.response_media(verb));
         let mut responses = Map::new();
         for (code, text) in codes {
             responses.insert((*code).to_owned(), json!({"description": text, "content": content}));
@@ -260,10 +235,10 @@ impl Path<'_> {
         responses.into()
     }
 
-    fn response_media(&self, action: Action) -> &'static [&'static str] {
-        match action {
+    fn response_media(&self, verb: Verb) -> &'static [&'static str] {
+        match verb {
             _ if self.resource.is_custom() => &["application/json", "application/yaml"],
-            Action::List => &[
+            Verb::List => &[
                 "application/json",
                 "application/json;stream=watch",
                 "application/vnd.kubernetes.protobuf",
@@ -281,23 +256,22 @@ impl Path<'_> {
     }
 }
 
-impl Action {
-    fn method(self) -> &'static str {
-        match self {
-            Self::Get | Self::List => "get",
-            Self::Post => "post",
-            Self::Put => "put",
-            Self::Patch => "patch",
-            Self::Delete | Self::DeleteCollection => "delete",
-        }
+/// The HTTP method of a verb.
+fn method(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "post",
+        Verb::Update => "put",
+        Verb::Patch => "patch",
+        Verb::Delete | Verb::DeleteCollection => "delete",
+        _ => "get",
     }
+}
 
-    fn word(self) -> &'static str {
-        match self {
-            Self::List => "list",
-            Self::DeleteCollection => "deletecollection",
-            other => other.method(),
-        }
+/// The `x-kubernetes-action` of a verb.
+fn action(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create | Verb::Update => method(verb),
+        _ => verb.as_str(),
     }
 }
 

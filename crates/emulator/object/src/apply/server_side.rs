@@ -26,9 +26,10 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// How to handle fields that other managers own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Force {
     /// Return a conflict.
+    #[default]
     No,
     /// Take their ownership.
     Yes,
