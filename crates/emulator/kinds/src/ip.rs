@@ -38,7 +38,8 @@ fn is_v4_in_v6(ip: IpAddr) -> bool {
 }
 
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+pub(crate) const NOT_A_CIDR: &str =
+    "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// Validates an address in a legacy field. The values `was_there` of the stored object are accepted.
 pub(crate) fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Errors {

@@ -2,12 +2,13 @@
 //! allocatable defaults to capacity.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
+use nearhop_core::{Cidr, Family};
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use crate::errors::{Errors, Report as _};
+use crate::ip::NOT_A_CIDR;
 use crate::json::{self, Path, at, list, make, push, text};
 use crate::metadata::ordered;
 use crate::names;
@@ -156,17 +157,16 @@ fn validate_addresses(node: &Value, errors: &mut Errors) {
 fn validate_pod_cidrs(node: &Value, errors: &mut Errors) {
     const FIELD: &str = "spec.podCIDRs";
     let cidrs = list(node, &["spec", "podCIDRs"]);
-    let families: Vec<Option<IpAddr>> =
-        cidrs.iter().map(|cidr| parse_cidr(cidr.as_str().unwrap_or_default())).collect();
+    let families: Vec<Option<Family>> =
+        cidrs.iter().map(|cidr| Some(Cidr::parse(cidr.as_str()?)?.family())).collect();
     for (index, (cidr, family)) in cidrs.iter().zip(&families).enumerate() {
         if family.is_none() {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.invalid(format!("{FIELD}[{index}]"), cidr, detail);
+            errors.invalid(format!("{FIELD}[{index}]"), cidr, NOT_A_CIDR);
         }
     }
     if let [first, second, rest @ ..] = families.as_slice() {
         let dual = match (first, second) {
-            (Some(first), Some(second)) => first.is_ipv4() != second.is_ipv4(),
+            (Some(first), Some(second)) => first != second,
             _ => false,
         };
         if !dual || !rest.is_empty() {
@@ -174,13 +174,4 @@ fn validate_pod_cidrs(node: &Value, errors: &mut Errors) {
             errors.invalid(FIELD, Value::Array(cidrs.to_vec()), detail);
         }
     }
-}
-
-/// The address of a CIDR, if it is one.
-fn parse_cidr(text: &str) -> Option<IpAddr> {
-    let (address, length) = text.split_once('/')?;
-    let address: IpAddr = address.parse().ok()?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let plain = !length.is_empty() && length.bytes().all(|c| c.is_ascii_digit());
-    (plain && length.parse::<u32>().ok()? <= most).then_some(address)
 }

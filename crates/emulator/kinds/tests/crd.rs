@@ -12,6 +12,7 @@ use nearhop_kinds::crd::{
 };
 use nearhop_kinds::{Origin, Resource, Subresource};
 use nearhop_object::FieldError;
+use nearhop_object::patch::merge_patch;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-11-15T20:29:23Z";
@@ -51,18 +52,6 @@ fn recorded_causes(causes: &Value) -> BTreeSet<String> {
     let line =
         |c: &Value| format!("{} {}: {}", text(c, "reason"), text(c, "field"), text(c, "message"));
     causes.map(line).collect()
-}
-
-/// A merge patch without deletions.
-fn merge(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }
 
 fn without_times(mut crd: Value) -> Value {
@@ -136,8 +125,7 @@ fn conflicting_names_are_reported() {
 fn scope_and_group_are_immutable() {
     let recorded = recorded();
     let old = recorded["frames"][2].clone();
-    let mut new = old.clone();
-    merge(&mut new, &recorded["scope"]["patch"]);
+    let mut new = merge_patch(&old, &recorded["scope"]["patch"]).unwrap();
     prepare_crd_update(&mut new, &old);
     assert_eq!(new["metadata"]["generation"], 2);
     let errors = validate_crd_update(&new, &old);
@@ -197,7 +185,8 @@ fn discovery_of_a_definition_matches_kubernetes() {
             "namespaced": true, "kind": sub.kind, "verbs": sub.verbs,
         });
         if !sub.group.is_empty() {
-            merge(&mut row, &json!({"group": sub.group, "version": sub.version}));
+            row["group"] = json!(sub.group);
+            row["version"] = json!(sub.version);
         }
         rows.push(row);
     }
@@ -236,8 +225,7 @@ fn created_and_updated_objects_match_kubernetes() {
 
     let mut stored = recorded["updates"]["first"].clone();
     for step in recorded["updates"]["steps"].as_array().unwrap() {
-        let mut new = stored.clone();
-        merge(&mut new, &step["patch"]);
+        let mut new = merge_patch(&stored, &step["patch"]).unwrap();
         let subresource = step["subresource"].as_str().and_then(Subresource::parse);
         assert!(conform(&boxes, &mut new).is_empty());
         prepare_update(&boxes, subresource, &mut new, &stored);
@@ -276,8 +264,7 @@ fn the_scale_subresource_matches_kubernetes() {
     let mut object = recorded["updates"]["steps"][3]["output"].clone();
     let read = scale_of(&boxes, &object).unwrap();
     assert_eq!(read, scale["read"]);
-    let mut new = read;
-    merge(&mut new, &scale["patch"]);
+    let new = merge_patch(&read, &scale["patch"]).unwrap();
     set_scale(&boxes, &mut object, &new).unwrap();
     let old = recorded["updates"]["steps"][3]["output"].clone();
     prepare_update(&boxes, Some(Subresource::Scale), &mut object, &old);

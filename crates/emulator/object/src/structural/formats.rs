@@ -3,9 +3,10 @@
 //! Some checks are simpler than Go's parsers: `email` and `uri` check only the basic form,
 //! `hostname` allows no symbols, and `isbn`, `creditcard` and `bsonobjectid` accept everything.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
+use nearhop_core::Cidr;
 use serde_json::Value;
 
 use super::check::children;
@@ -64,7 +65,7 @@ pub(super) fn has_format(format: &str, text: &str) -> bool {
     match &*normal(format) {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
-        "cidr" => is_cidr(text),
+        "cidr" => Cidr::parse(text).is_some(),
         "datetime" => is_date_time(text),
         "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
         "duration" => is_duration(text),
@@ -90,17 +91,6 @@ fn pattern_of(format: &str) -> Option<&'static str> {
         "rgbcolor" => r"^rgb\(\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*\)$",
         _ => return None,
     })
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((ip, bits)) = text.split_once('/') else { return false };
-    let most = match ip.parse::<IpAddr>() {
-        Ok(IpAddr::V4(_)) => 32,
-        Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    let digits = !bits.is_empty() && bits.len() <= 3 && bits.bytes().all(|b| b.is_ascii_digit());
-    digits && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
 }
 
 /// RFC 3339. The parser alone would also accept other forms of ISO 8601.

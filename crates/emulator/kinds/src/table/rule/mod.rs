@@ -48,6 +48,6 @@ fn at_most(most: usize, items: Vec<String>) -> String {
 }
 
 /// A text, or a default if it is empty.
-fn or(text: &str, default: &str) -> String {
+pub(super) fn or(text: &str, default: &str) -> String {
     if text.is_empty() { default.to_owned() } else { text.to_owned() }
 }
