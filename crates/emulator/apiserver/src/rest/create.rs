@@ -17,7 +17,7 @@ use super::{Request, body, review};
 use crate::api::Api;
 use crate::controllers::DEFINITIONS;
 use crate::http::Reply;
-use crate::status::ApiError;
+use crate::status::{ApiError, Reason};
 use crate::store::{Change, Expect, Name, WriteError};
 
 /// The number of attempts to generate a free name.
@@ -67,7 +67,7 @@ pub(crate) async fn create_object(
         let mut attempt = object.clone();
         generate_name(&mut attempt);
         let created = finish(api, key, attempt, writer, warnings).await;
-        let taken = created.as_ref().is_err_and(|e| e.reason == Some("AlreadyExists"));
+        let taken = created.as_ref().is_err_and(|e| e.reason == Some(Reason::AlreadyExists));
         if !taken || tries == GENERATE_TRIES {
             return created;
         }

@@ -18,7 +18,7 @@ use super::write::{
 use super::{Request, body, view};
 use crate::api::Api;
 use crate::http::Reply;
-use crate::status::{ApiError, without_empty};
+use crate::status::{ApiError, Reason, without_empty};
 use crate::store::{Change, Expect, Name, Stored, WriteError};
 
 const TRIES: usize = 64;
@@ -49,7 +49,7 @@ pub(super) async fn delete_collection(
         let key = ObjectKey { resource: &request.resource, namespace, name };
         match delete_object(api, &key, &deletion).await {
             // Another client deleted it.
-            Ok(_) | Err(ApiError { code: 404, .. }) => {}
+            Ok(_) | Err(ApiError { reason: Some(Reason::NotFound), .. }) => {}
             Err(error) => return Err(error),
         }
     }

@@ -15,7 +15,7 @@ use super::write::{Writer, set_namespace, write_options};
 use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
-use crate::status::ApiError;
+use crate::status::{ApiError, Reason};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchType {
@@ -130,7 +130,7 @@ async fn apply_patch(
         object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
         match create_object(api, &key, object, &writer, warnings).await {
             // Another client created it meanwhile: its object is changed instead.
-            Err(error) if error.reason == Some("AlreadyExists") => stored = key.read(api),
+            Err(error) if error.reason == Some(Reason::AlreadyExists) => stored = key.read(api),
             created => return created?.reply(request, 201),
         }
     }
