@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::builtin::{NODES, SERVICES};
 use crate::fault::{ActiveFaults, Faults};
 use crate::identity::Identity;
 use crate::metrics::Metrics;
@@ -83,7 +84,7 @@ impl Api {
         faults_enabled: bool,
     ) -> Self {
         let mut allocator = Allocator::new(&config);
-        for service in store.list("services", None).objects {
+        for service in store.list(&SERVICES.storage, None).objects {
             for shared in allocator.adopt(&service.to_value("")) {
                 tracing::warn!(%shared, "two Services hold the same address or port; delete one");
             }
@@ -118,7 +119,7 @@ impl Api {
     /// Runs `work` with the cluster state that the rules of kinds read.
     pub(crate) fn with_context<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let node_labels = |node: &str| {
-            let stored = self.store.get("nodes", &Name::new("", node))?;
+            let stored = self.store.get(&NODES.storage, &Name::new("", node))?;
             Some(stored.to_value("")["metadata"]["labels"].clone())
         };
         work(&Context { now: &now_text(), cluster: &self.config, node_labels: &node_labels })

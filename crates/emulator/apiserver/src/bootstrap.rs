@@ -3,41 +3,38 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use nearhop_kinds::Resource;
 use nearhop_runtime::interfaces;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::builtin::{Builtin, ENDPOINT_SLICES, ENDPOINTS, NAMESPACES, SERVICES};
 use crate::rest::{ObjectKey, Writer, create_object, name_of, shape};
 use crate::store::Name;
 
-const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const SYSTEM: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
-    for name in NAMESPACES {
-        create(api, "", "namespaces", "", json!({"metadata": {"name": name}})).await?;
+    for name in SYSTEM {
+        create(api, &NAMESPACES, "", json!({"metadata": {"name": name}})).await?;
     }
-    create(api, "", "services", "default", kubernetes_service(api, address)).await?;
-    for ((group, plural), object, _) in endpoints(address) {
-        create(api, group, plural, "default", object).await?;
+    create(api, &SERVICES, "default", kubernetes_service(api, address)).await?;
+    for (resource, object, _) in endpoints(address) {
+        create(api, resource, "default", object).await?;
     }
     Ok(())
 }
 
-/// An object that points to the server: group and plural, the object, the fields that the server
-/// owns.
-type ServerEndpoint = ((&'static str, &'static str), Value, &'static [&'static str]);
+/// An object that points to the server, and the fields that the server owns.
+type ServerEndpoint = (&'static Builtin, Value, &'static [&'static str]);
 
 /// The Endpoints and the EndpointSlice of the Service `kubernetes`; none if Pods cannot reach the
 /// listen address.
 pub(crate) fn endpoints(address: SocketAddr) -> Vec<ServerEndpoint> {
     let Some(address) = advertised(address) else { return Vec::new() };
     vec![
-        (("", "endpoints"), kubernetes_endpoints(address), &["subsets"]),
-        (
-            ("discovery.k8s.io", "endpointslices"),
-            kubernetes_slice(address),
-            &["addressType", "endpoints", "ports"],
-        ),
+        (&ENDPOINTS, kubernetes_endpoints(address), &["subsets"]),
+        (&ENDPOINT_SLICES, kubernetes_slice(address), &["addressType", "endpoints", "ports"]),
     ]
 }
 
@@ -60,13 +57,10 @@ fn advertised(address: SocketAddr) -> Option<SocketAddr> {
 
 async fn create(
     api: &Arc<Api>,
-    group: &str,
-    plural: &str,
+    resource: &Arc<Resource>,
     namespace: &str,
     mut object: Value,
 ) -> Result<(), String> {
-    let registry = api.registry.load_full();
-    let resource = registry.find(group, "v1", plural).expect("the kind is built in");
     let name = Name::new(namespace, name_of(&object));
     if api.store.get(&resource.storage, &name).is_some() {
         return Ok(());

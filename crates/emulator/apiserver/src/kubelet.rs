@@ -26,6 +26,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::KubeletOptions;
 use crate::api::Api;
+use crate::builtin::NODES;
 use crate::http::{Query, Reply};
 use crate::status::ApiError;
 use crate::store::Name;
@@ -108,7 +109,7 @@ fn choose_container(pod: &Value, requested: Option<&str>) -> Result<String, ApiE
 }
 
 fn address_of(api: &Api, node: &str) -> Result<SocketAddr, ApiError> {
-    let stored = api.store.get("nodes", &Name::new("", node));
+    let stored = api.store.get(&NODES.storage, &Name::new("", node));
     let object = stored.map(|stored| stored.to_value("")).unwrap_or_default();
     let status = &object["status"];
     let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();

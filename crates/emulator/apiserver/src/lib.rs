@@ -12,6 +12,7 @@
 
 mod api;
 mod bootstrap;
+mod builtin;
 mod controllers;
 mod fault;
 mod http;

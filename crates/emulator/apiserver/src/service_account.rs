@@ -9,6 +9,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use nearhop_kinds::Resource;
 use nearhop_runtime::pki;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
@@ -21,6 +22,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::builtin::{Builtin, NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
 use crate::identity::{IdentityError, keep_file};
 use crate::store::Name;
 
@@ -29,6 +31,8 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const KEY_FILE: &str = "service-account.key";
 /// The claim that has the ServiceAccount and the bound object.
 const BOUNDS: &str = "kubernetes.io";
+/// The kinds that a token can be bound to; the claim of each has its singular name.
+pub(crate) static BOUND: [&Builtin; 3] = [&PODS, &SECRETS, &NODES];
 
 pub(crate) struct TokenKey {
     pair: EcdsaKeyPair,
@@ -108,23 +112,23 @@ pub(crate) fn account_of(api: &Api, token: &str, audiences: &[String]) -> Option
     }
     let bounds = &claims[BOUNDS];
     let namespace = bounds["namespace"].as_str()?;
-    let is_there = |storage: &str, namespace: &str, bound: &Value| {
+    let is_there = |resource: &Resource, bound: &Value| {
+        let namespace = if resource.namespaced { namespace } else { "" };
         let name = Name::new(namespace, bound["name"].as_str().unwrap_or_default());
-        let found = api.store.get(storage, &name);
+        let found = api.store.get(&resource.storage, &name);
         found.is_some_and(|found| bound["uid"].as_str() == Some(&found.content.uid))
     };
     let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", claims["jti"].as_str()?)]});
-    for (kind, storage, within) in
-        [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
-    {
+    for resource in BOUND {
+        let kind = &*resource.singular;
         let Some(bound) = bounds.get(kind) else { continue };
-        is_there(storage, within, bound).then_some(())?;
+        is_there(resource, bound).then_some(())?;
         for part in ["name", "uid"] {
             extra[format!("authentication.kubernetes.io/{kind}-{part}")] = json!([bound[part]]);
         }
     }
     let account = &bounds["serviceaccount"];
-    is_there("serviceaccounts", namespace, account).then(|| Account {
+    is_there(&SERVICE_ACCOUNTS, account).then(|| Account {
         namespace: namespace.to_owned(),
         name: account["name"].as_str().unwrap_or_default().to_owned(),
         uid: account["uid"].as_str().unwrap_or_default().to_owned(),

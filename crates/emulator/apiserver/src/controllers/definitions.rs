@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearhop_kinds::options::DeleteOptions;
-use nearhop_kinds::{Registry, Resource, Subresource, crd};
+use nearhop_kinds::{Registry, Subresource, crd};
 use serde_json::Value;
 
 use super::{changed, rewrite};
 use crate::api::Api;
+use crate::builtin::DEFINITIONS;
 use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::{Name, Store, Stored};
-
-pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The registry with the resources of all definitions that are stored.
 pub(crate) fn load(builtin: &Registry, store: &Store) -> Registry {
@@ -28,7 +27,7 @@ fn with_definitions(builtin: &Registry, definitions: &[Value]) -> Registry {
 
 pub(super) async fn run(api: Arc<Api>) {
     let builtin = nearhop_kinds::builtin::registry();
-    let (mut changes, mut stop) = (api.store.subscribe(STORAGE), api.stopping());
+    let (mut changes, mut stop) = (api.store.subscribe(&DEFINITIONS.storage), api.stopping());
     loop {
         reconcile(&api, &builtin).await;
         if !changed(&mut changes, &mut stop).await {
@@ -38,18 +37,13 @@ pub(super) async fn run(api: Arc<Api>) {
 }
 
 async fn reconcile(api: &Arc<Api>, builtin: &Registry) {
-    let registry = api.registry.load_full();
-    let Some(resource) = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    else {
-        return;
-    };
-    for stored in api.store.list(STORAGE, None).objects {
-        accept(api, resource, &stored).await;
+    for stored in api.store.list(&DEFINITIONS.storage, None).objects {
+        accept(api, &stored).await;
     }
     serve(api, builtin);
-    for stored in api.store.list(STORAGE, None).objects {
-        establish(api, builtin, resource, &stored).await;
-        remove(api, resource, &stored).await;
+    for stored in api.store.list(&DEFINITIONS.storage, None).objects {
+        establish(api, builtin, &stored).await;
+        remove(api, &stored).await;
     }
     serve(api, builtin);
 }
@@ -67,25 +61,25 @@ fn serve(api: &Api, builtin: &Registry) {
 }
 
 fn definitions(store: &Store) -> Vec<Value> {
-    let stored = store.list(STORAGE, None).objects;
+    let stored = store.list(&DEFINITIONS.storage, None).objects;
     stored.iter().map(|definition| definition.to_value("")).collect()
 }
 
-async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
+async fn accept(api: &Arc<Api>, stored: &Arc<Stored>) {
     let others: Vec<Value> = definitions(&api.store)
         .into_iter()
         .filter(|d| d["metadata"]["name"] != *stored.name.name)
         .collect();
     let others: Vec<&Value> = others.iter().collect();
     let (now, writer) = (now_text(), writer());
-    let write = rewrite(api, resource, stored, &writer, |crd| {
+    let write = rewrite(api, &DEFINITIONS, stored, &writer, |crd| {
         crd::accept_names(crd, &others, &now);
     });
     // A failed disk is reported to clients by their own writes.
     let _ = write.await;
 }
 
-async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stored: &Arc<Stored>) {
+async fn establish(api: &Arc<Api>, builtin: &Registry, stored: &Arc<Stored>) {
     let value = stored.to_value("");
     if !crd::has_condition(&value, "NamesAccepted") || crd::is_established(&value) {
         return;
@@ -99,21 +93,21 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stor
     }
     api.registry.store(Arc::new(with_definitions(builtin, &served)));
     let (now, writer) = (now_text(), writer());
-    let write = rewrite(api, resource, stored, &writer, |crd| {
+    let write = rewrite(api, &DEFINITIONS, stored, &writer, |crd| {
         crd::establish(crd, &now);
     });
     let _ = write.await;
 }
 
 /// Deletes the objects of a terminating definition, then removes its finalizer.
-async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
-    let Some(current) = api.store.get(STORAGE, &stored.name) else { return };
+async fn remove(api: &Arc<Api>, stored: &Arc<Stored>) {
+    let Some(current) = api.store.get(&DEFINITIONS.storage, &stored.name) else { return };
     let value = current.to_value("");
     if value["metadata"].get("deletionTimestamp").is_none() {
         return;
     }
     let (now, writer) = (now_text(), writer());
-    let marked = rewrite(api, resource, &current, &writer, |crd| {
+    let marked = rewrite(api, &DEFINITIONS, &current, &writer, |crd| {
         crd::terminating(crd, &now);
     });
     let _ = marked.await;
@@ -130,8 +124,8 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
     if left > 0 {
         return wait_for_objects(api, &storages).await;
     }
-    if let Some(current) = api.store.get(STORAGE, &stored.name) {
-        let _ = rewrite(api, resource, &current, &writer, crd::remove_finalizer).await;
+    if let Some(current) = api.store.get(&DEFINITIONS.storage, &stored.name) {
+        let _ = rewrite(api, &DEFINITIONS, &current, &writer, crd::remove_finalizer).await;
     }
 }
 
@@ -145,7 +139,7 @@ async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
             first.mark_unchanged();
             changed(first, &mut stop).await;
         }
-        again.store.touch(STORAGE);
+        again.store.touch(&DEFINITIONS.storage);
     });
 }
 

@@ -7,8 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::api::Api;
+use crate::builtin::EVENTS;
 use crate::http::until;
-use crate::store::{Change, Expect, Write};
+use crate::rest::write_of;
+use crate::store::{Change, Expect};
 
 const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 const PERIOD: Duration = Duration::from_secs(60);
@@ -21,15 +23,10 @@ pub(super) async fn run(api: Arc<Api>) {
             () = until(&mut stop) => return,
         }
         let Ok(oldest) = Timestamp::now().checked_sub(LIFETIME) else { continue };
-        for event in api.store.list("events", None).objects {
+        for event in api.store.list(&EVENTS.storage, None).objects {
             if last_seen(&event.to_value("")).is_some_and(|seen| seen < oldest) {
-                let write = Write {
-                    storage: "events".into(),
-                    name: event.name.clone(),
-                    expect: Expect::Version(event.version),
-                    change: Change::Delete,
-                    within: None,
-                };
+                let expect = Expect::Version(event.version);
+                let write = write_of(&EVENTS, event.name.clone(), expect, Change::Delete);
                 // An Event that changed meanwhile was seen again.
                 let _ = api.store.write(vec![write]).await;
             }

@@ -37,10 +37,8 @@ pub(super) async fn run(api: Arc<Api>, address: SocketAddr) {
 /// Creates missing objects, and corrects those that point elsewhere.
 async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
     bootstrap::create_missing(api, address).await?;
-    let registry = api.registry.load_full();
     let writer = Writer::server("kube-apiserver", None);
     for (resource, wanted, fields) in bootstrap::endpoints(address) {
-        let resource = registry.find(resource.0, "v1", resource.1).expect("the kind is built in");
         let name = Name::new("default", "kubernetes");
         let Some(stored) = api.store.get(&resource.storage, &name) else { continue };
         let repaired = rewrite(api, resource, &stored, &writer, |object| {
@@ -55,19 +53,18 @@ async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use nearhop_kinds::Resource;
     use nearhop_kinds::options::DeleteOptions;
     use serde_json::Value;
 
     use super::*;
+    use crate::builtin::{Builtin, ENDPOINT_SLICES, ENDPOINTS, SERVICES};
     use crate::rest::{ObjectKey, delete_object};
     use crate::{ApiServer, Options};
 
-    const OBJECTS: [(&str, &str); 3] =
-        [("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
+    static OBJECTS: [&Builtin; 3] = [&SERVICES, &ENDPOINTS, &ENDPOINT_SLICES];
 
-    fn get(api: &Api, (group, plural): (&str, &str)) -> Option<Value> {
-        let registry = api.registry.load();
-        let resource = registry.find(group, "v1", plural)?;
+    fn get(api: &Api, resource: &Resource) -> Option<Value> {
         let stored = api.store.get(&resource.storage, &Name::new("default", "kubernetes"))?;
         Some(stored.to_value(""))
     }
@@ -90,14 +87,12 @@ mod tests {
         assert_eq!(subset["ports"][0]["port"], 16443);
         let label = "endpointslice.kubernetes.io/skip-mirror";
         assert_eq!(get(api, OBJECTS[1]).unwrap()["metadata"]["labels"][label], "true");
-        let registry = api.registry.load_full();
-        for (group, plural) in OBJECTS {
-            let resource = registry.find(group, "v1", plural).unwrap();
+        for resource in OBJECTS {
             let key = ObjectKey { resource, namespace: "default", name: "kubernetes" };
-            let before = get(api, (group, plural)).unwrap()["metadata"]["uid"].clone();
+            let before = get(api, resource).unwrap()["metadata"]["uid"].clone();
             delete_object(api, &key, &DeleteOptions::default()).await.unwrap();
             until_all().await;
-            assert_ne!(get(api, (group, plural)).unwrap()["metadata"]["uid"], before);
+            assert_ne!(get(api, resource).unwrap()["metadata"]["uid"], before);
         }
         assert_eq!(get(api, OBJECTS[0]).unwrap()["spec"]["clusterIP"], "10.96.0.1");
         repairing.abort();

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub(crate) use definitions::{STORAGE as DEFINITIONS, load as load_definitions};
+pub(crate) use definitions::load as load_definitions;
 
 use crate::api::Api;
 use crate::http::until;

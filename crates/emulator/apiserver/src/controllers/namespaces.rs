@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
+use crate::builtin::NAMESPACES;
 use crate::rest::{ObjectKey, Writer, delete_object, now_text, retain_items};
 use crate::store::Stored;
 
 pub(super) async fn run(api: Arc<Api>) {
-    let (mut changes, mut stop) = (api.store.subscribe("namespaces"), api.stopping());
+    let (mut changes, mut stop) = (api.store.subscribe(&NAMESPACES.storage), api.stopping());
     loop {
         let waiting = empty_all(&api).await;
         if !changed_or_again(&mut changes, &mut stop, waiting).await {
@@ -25,7 +26,7 @@ pub(super) async fn run(api: Arc<Api>) {
 /// Empties every terminating Namespace. Returns whether one still has content.
 async fn empty_all(api: &Arc<Api>) -> bool {
     let mut waiting = false;
-    for namespace in api.store.list("namespaces", None).objects {
+    for namespace in api.store.list(&NAMESPACES.storage, None).objects {
         if namespace.content.field("status.phase") == Some("Terminating") {
             waiting |= !empty(api, &namespace).await;
         }
@@ -52,16 +53,16 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
         seen.iter().map(|storage| api.store.list(storage, Some(name)).objects.len()).sum();
     let now = now_text();
     let writer = Writer::server("kube-controller-manager", Some(Subresource::Status));
-    let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
     let updated =
-        rewrite(api, resource, namespace, &writer, |object| set_conditions(object, left, &now))
+        rewrite(api, &NAMESPACES, namespace, &writer, |object| set_conditions(object, left, &now))
             .await;
     if left > 0 || updated.is_err() {
         return false;
     }
-    let Some(current) = api.store.get("namespaces", &namespace.name) else { return true };
-    let finalized = rewrite(api, resource, &current, &writer, remove_finalizer).await;
-    finalized.is_ok() && api.store.get("namespaces", &namespace.name).is_none()
+    let read = || api.store.get(&NAMESPACES.storage, &namespace.name);
+    let Some(current) = read() else { return true };
+    let finalized = rewrite(api, &NAMESPACES, &current, &writer, remove_finalizer).await;
+    finalized.is_ok() && read().is_none()
 }
 
 fn remove_finalizer(namespace: &mut Value) {

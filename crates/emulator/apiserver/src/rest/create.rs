@@ -15,7 +15,7 @@ use super::write::{
 };
 use super::{Request, body, review};
 use crate::api::Api;
-use crate::controllers::DEFINITIONS;
+use crate::builtin::{DEFINITIONS, NAMESPACES};
 use crate::http::Reply;
 use crate::status::{ApiError, Reason};
 use crate::store::{Change, Expect, Name, WriteError};
@@ -137,10 +137,8 @@ fn check_namespace(
     if !resource.namespaced {
         return Ok(());
     }
-    let registry = api.registry.load();
-    let namespaces = registry.find("", "v1", "namespaces").expect("namespaces are built in");
-    let Some(found) = api.store.get(&namespaces.storage, &Name::new("", namespace)) else {
-        return Err(ApiError::not_found(namespaces, namespace));
+    let Some(found) = api.store.get(&NAMESPACES.storage, &Name::new("", namespace)) else {
+        return Err(ApiError::not_found(&NAMESPACES, namespace));
     };
     if found.content.field("status.phase") != Some("Terminating") {
         return Ok(());
@@ -161,8 +159,11 @@ fn check_namespace(
 
 /// A terminating definition takes no new objects.
 fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
+    if !resource.is_custom() {
+        return Ok(());
+    }
     let name = Name::new("", &resource.qualified_plural());
-    let definition = api.store.get(DEFINITIONS, &name).filter(|_| resource.is_custom());
+    let definition = api.store.get(&DEFINITIONS.storage, &name);
     if definition.is_some_and(|definition| definition.content.deleting) {
         return Err(ApiError::method_not_allowed());
     }

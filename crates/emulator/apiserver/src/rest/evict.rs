@@ -13,6 +13,7 @@ use super::subresource::plain_success;
 use super::write::options_error;
 use super::{Request, body, read};
 use crate::api::Api;
+use crate::builtin::BUDGETS;
 use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::Content;
@@ -53,7 +54,7 @@ fn is_running(pod: &Content) -> bool {
 
 fn check_budgets(api: &Api, request: &Request, pod: &Content) -> Result<(), ApiError> {
     let namespace = request.namespace.as_deref();
-    for budget in api.store.list("poddisruptionbudgets.policy", namespace).objects {
+    for budget in api.store.list(&BUDGETS.storage, namespace).objects {
         let budget = budget.to_value("");
         let Ok(selector) = LabelSelector::from_json(&budget["spec"]["selector"]) else { continue };
         if !selector.matches(|key| pod.label(key)) {

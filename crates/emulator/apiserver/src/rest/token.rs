@@ -1,5 +1,7 @@
 //! `serviceaccounts/NAME/token`: a token for a ServiceAccount, as `kubectl create token` asks for it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
@@ -7,20 +9,16 @@ use serde_json::{Value, json};
 use super::write::time_text;
 use super::{ObjectKey, Request, body, name_of, now_text, read, view};
 use crate::api::Api;
+use crate::builtin::PODS;
 use crate::http::Reply;
-use crate::service_account::{ISSUER, new_claims};
+use crate::service_account::{BOUND, ISSUER, new_claims};
 use crate::status::ApiError;
-use crate::store::Name;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
-
-/// The kinds that a token can be bound to.
-const BOUND_KINDS: [(&str, &str, &str); 3] =
-    [("Pod", "pod", "pods"), ("Secret", "secret", "secrets"), ("Node", "node", "nodes")];
 
 pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let ObjectKey { name, namespace, .. } = request.key();
@@ -83,18 +81,16 @@ fn find_bound(
     let Some(kind) = reference["kind"].as_str().filter(|kind| !kind.is_empty()) else {
         return Ok(None);
     };
-    let known = BOUND_KINDS.into_iter().find(|(known, ..)| *known == kind);
-    let Some((_, claim, plural)) = known.filter(|_| reference["apiVersion"] == "v1") else {
+    let known = BOUND.into_iter().find(|known| &*known.kind == kind);
+    let Some(resource) = known.filter(|_| reference["apiVersion"] == "v1") else {
         return Err(ApiError::bad_request(format!(
             "cannot bind token to object of type {}, Kind={kind}; only Pod, Secret and Node of v1 can be bound to",
             reference["apiVersion"].as_str().unwrap_or_default()
         )));
     };
-    let registry = api.registry.load();
-    let resource = registry.find("", "v1", plural).expect("the kind is built in");
     let name = reference["name"].as_str().unwrap_or_default();
     let namespace = if resource.namespaced { request.key().namespace } else { "" };
-    let found = api.store.get(&resource.storage, &Name::new(namespace, name));
+    let found = ObjectKey { resource, namespace, name }.read(api);
     let found = found.ok_or_else(|| ApiError::not_found(resource, name))?;
     let uid = &*found.content.uid;
     let conflict = |why: String| {
@@ -110,11 +106,11 @@ fn find_bound(
         )));
     }
     let user = found.to_value("")["spec"]["serviceAccountName"].as_str().map(str::to_owned);
-    if kind == "Pod" && user.as_deref().unwrap_or("default") != name_of(account) {
+    if Arc::ptr_eq(resource, &PODS) && user.as_deref().unwrap_or("default") != name_of(account) {
         return Err(ApiError::bad_request(format!(
             "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name",
             name_of(account)
         )));
     }
-    Ok(Some((claim, json!({"name": name, "uid": uid}))))
+    Ok(Some((&resource.singular, json!({"name": name, "uid": uid}))))
 }
