@@ -12,6 +12,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nearhop_kinds::{Resource, Subresource, Verb};
 use nearhop_runtime::interfaces;
 use nearhop_runtime::pki::{self, Authority, KUBELET_CLIENT, Pair, PkiError, Subject};
 use nearhop_runtime::tls::{TlsError, server_config};
@@ -19,6 +20,7 @@ use rand::Rng as _;
 use rustls::ServerConfig;
 
 use crate::KubeletOptions;
+use crate::builtin::SECRETS;
 use crate::kubelet::Kubelets;
 
 /// Why the identity cannot be loaded.
@@ -71,17 +73,23 @@ impl Role {
         }
     }
 
-    /// Whether it may use a verb on a resource of a group, `pods` or `pods/exec`. For a path without
-    /// a resource, group and resource are empty.
+    /// Whether it may use a verb on a resource, or on its subresource. `None` is a path without a
+    /// resource, or a resource that is not served.
     ///
     /// The read-only role is like the ClusterRole `view`: a Secret can hold credentials.
-    pub(crate) fn may(self, verb: &str, group: &str, resource: &str) -> bool {
-        let secret = group.is_empty() && resource == "secrets";
-        let runs = group.is_empty()
-            && matches!(resource, "pods/exec" | "pods/attach" | "pods/portforward");
+    pub(crate) fn may(
+        self,
+        verb: Verb,
+        resource: Option<&Resource>,
+        subresource: Option<Subresource>,
+    ) -> bool {
+        let secret = || resource.is_some_and(|resource| resource.storage == SECRETS.storage);
+        let runs = subresource.is_some_and(Subresource::runs_in_container);
         match self {
             Self::Admin => true,
-            Self::ReadOnly => matches!(verb, "get" | "list" | "watch") && !secret && !runs,
+            Self::ReadOnly => {
+                matches!(verb, Verb::Get | Verb::List | Verb::Watch) && !secret() && !runs
+            }
             Self::ServiceAccount | Self::Anonymous => false,
         }
     }

@@ -78,6 +78,11 @@ words! {
 impl Subresource {
     /// Whether the kubelet of the Pod's node answers it.
     pub fn is_answered_by_kubelet(self) -> bool {
-        matches!(self, Self::Attach | Self::Exec | Self::Log | Self::PortForward)
+        self.runs_in_container() || self == Self::Log
+    }
+
+    /// Whether its client runs a command in a container, or connects to one.
+    pub fn runs_in_container(self) -> bool {
+        matches!(self, Self::Attach | Self::Exec | Self::PortForward)
     }
 }

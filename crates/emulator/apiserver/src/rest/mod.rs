@@ -263,20 +263,20 @@ fn authorize(request: &Request) -> Result<(), ApiError> {
     let Request { resource, subresource, user, .. } = request;
     // A WebSocket begins with a GET, but a client that runs a command in a Pod needs more rights.
     let verb = match subresource {
-        Some(sub) if sub.is_answered_by_kubelet() && *sub != Subresource::Log => Verb::Create,
+        Some(sub) if sub.runs_in_container() => Verb::Create,
         _ => request.verb,
-    };
-    let plural = match subresource {
-        Some(sub) => format!("{}/{sub}", resource.plural),
-        None => resource.plural.to_string(),
     };
     // Every client with a token may ask for its own rights.
     let about_self = resource.strategy.review.is_some_and(Review::is_about_self);
-    if user.role.may(verb.as_str(), &resource.group, &plural)
+    if user.role.may(verb, Some(resource), *subresource)
         || about_self && user.role != Role::Anonymous
     {
         return Ok(());
     }
+    let plural = match subresource {
+        Some(sub) => format!("{}/{sub}", resource.plural),
+        None => resource.plural.to_string(),
+    };
     let place = match &request.namespace {
         Some(namespace) => format!("in the namespace {namespace:?}"),
         None => "at the cluster scope".to_owned(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nearhop_kinds::options::FieldValidation;
 use nearhop_kinds::strategy::Review;
+use nearhop_kinds::{Subresource, Verb};
 use serde_json::{Value, json};
 
 use super::write::{Writer, now_text};
@@ -22,13 +23,13 @@ pub(super) fn answer(api: &Arc<Api>, request: &Request, kind: Review) -> Result<
     let status = match kind {
         Review::SelfSubject => json!({"userInfo": request.user.info()}),
         Review::Token => token_status(api, &review["spec"]),
-        Review::SelfSubjectAccess => access(request.user.role, &review["spec"]),
+        Review::SelfSubjectAccess => access(api, request.user.role, &review["spec"]),
         Review::SelfSubjectRules => rules(request.user.role),
         Review::SubjectAccess => {
             let user = review["spec"]["user"].as_str().unwrap_or_default();
             let known = [Role::Admin, Role::ReadOnly, Role::Anonymous];
             let role = known.into_iter().find(|role| role.user() == user);
-            access(role.unwrap_or(Role::Anonymous), &review["spec"])
+            access(api, role.unwrap_or(Role::Anonymous), &review["spec"])
         }
     };
     if kind != Review::SelfSubjectRules {
@@ -65,16 +66,16 @@ fn token_status(api: &Api, spec: &Value) -> Value {
     }
 }
 
-fn access(role: Role, spec: &Value) -> Value {
+fn access(api: &Api, role: Role, spec: &Value) -> Value {
     let asked = &spec["resourceAttributes"];
     let text = |key: &str| asked[key].as_str().unwrap_or_default();
     let path_verb = spec["nonResourceAttributes"]["verb"].as_str();
-    let verb = asked["verb"].as_str().or(path_verb).unwrap_or("*");
-    let resource = match text("subresource") {
-        "" => text("resource").to_owned(),
-        sub => format!("{}/{sub}", text("resource")),
-    };
-    json!({"allowed": role.may(verb, text("group"), &resource)})
+    let verb = asked["verb"].as_str().or(path_verb).and_then(Verb::parse).unwrap_or(Verb::Other);
+    let registry = api.registry.load();
+    let mut resources = registry.resources().iter();
+    let resource = resources.find(|r| *r.group == *text("group") && *r.plural == *text("resource"));
+    let subresource = Subresource::parse(text("subresource"));
+    json!({"allowed": role.may(verb, resource.map(Arc::as_ref), subresource)})
 }
 
 /// The rights of a role. Every token allows reviews about itself and discovery.
