@@ -1,7 +1,7 @@
 //! The state of the API server: the store, the resources it serves, and the allocator.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -9,7 +9,7 @@ use nearhop_kinds::allocate::{Allocator, Refusal, Reserved};
 use nearhop_kinds::config::ClusterConfig;
 use nearhop_kinds::strategy::Context;
 use nearhop_kinds::{Registry, Resource};
-use nearhop_runtime::supervise;
+use nearhop_runtime::{lock, supervise};
 use rand::Rng as _;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -60,7 +60,7 @@ impl Reservation<'_> {
     /// The write is stored: what it replaced is released.
     pub(crate) fn commit(mut self) {
         if let Some(reserved) = self.reserved.take() {
-            self.api.allocator().commit(reserved);
+            lock(&self.api.allocator).commit(reserved);
         }
     }
 }
@@ -68,7 +68,7 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(reserved) = self.reserved.take() {
-            self.api.allocator().rollback(reserved);
+            lock(&self.api.allocator).rollback(reserved);
         }
     }
 }
@@ -138,7 +138,7 @@ impl Api {
             return Ok(taken(None));
         }
         let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let mut allocator = self.allocator();
+        let mut allocator = lock(&self.allocator);
         let mut random =
             |below: u64| if below == 0 { 0 } else { rand::rng().random_range(0..below) };
         let refused = |refusal| match refusal {
@@ -161,7 +161,7 @@ impl Api {
     /// Releases the addresses and ports of a deleted object.
     pub(crate) fn release(&self, resource: &Resource, object: &Value) {
         if resource.strategy.allocates {
-            self.allocator().release(object);
+            lock(&self.allocator).release(object);
         }
     }
 
@@ -171,7 +171,7 @@ impl Api {
         F: Future<Output = ()> + Send + 'static,
     {
         let task = supervise::spawn(format!("apiserver/{name}"), task);
-        self.tasks().push((name, task.abort_handle()));
+        lock(&self.tasks).push((name, task.abort_handle()));
         task
     }
 
@@ -180,7 +180,7 @@ impl Api {
         if *self.stop.borrow() {
             return Vec::new();
         }
-        let tasks = self.tasks();
+        let tasks = lock(&self.tasks);
         let mut ended: Vec<&'static str> =
             tasks.iter().filter(|(_, task)| task.is_finished()).map(|(name, _)| *name).collect();
         if !self.store.is_running() {
@@ -212,14 +212,6 @@ impl Api {
             self.restarts.send_modify(|count| *count += 1);
         }
         self.faults.set(faults);
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, Vec<(&'static str, AbortHandle)>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn allocator(&self) -> MutexGuard<'_, Allocator> {
-        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Discovery and OpenAPI documents are made on first request and cached until the resources change.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::header::{
@@ -12,6 +12,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use nearhop_kinds::{Registry, discovery, openapi};
+use nearhop_runtime::lock;
 use serde_json::{Value, json};
 
 use super::{header, health};
@@ -49,9 +50,8 @@ impl Documents {
         name: &str,
         make: impl FnOnce(&Registry) -> Option<Value>,
     ) -> Option<Document> {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         {
-            let mut made = lock();
+            let mut made = lock(&self.0);
             if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
                 *made = Made { of: Some(Arc::clone(registry)), documents: BTreeMap::new() };
             }
@@ -62,7 +62,7 @@ impl Documents {
         // Made outside the lock: some take long.
         let body = json_body(&make(registry)?);
         let document = Document { hash: discovery::content_hash(&body), body };
-        let mut made = lock();
+        let mut made = lock(&self.0);
         if made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
             made.documents.insert(name.to_owned(), document.clone());
         }
@@ -139,7 +139,9 @@ fn core(api: &Api, headers: &HeaderMap, version: Option<&str>) -> Result<Reply, 
     let aggregated = Accept::parse(header(headers, ACCEPT)).aggregated_discovery()?;
     let registry = api.registry.load_full();
     match version {
-        None if aggregated => Ok(aggregated_reply(api, headers, &registry, "api")),
+        None if aggregated => {
+            Ok(aggregated_reply(api, headers, &registry, "api", discovery::aggregated_core))
+        }
         None => Ok(Reply::json(200, &discovery::core_versions(&registry, &api.address))),
         Some(version) => discovery::resource_list(&registry, "", version)
             .map(|list| Reply::json(200, &list))
@@ -157,7 +159,7 @@ fn groups(
     let registry = api.registry.load_full();
     let Some(group) = group else {
         return Ok(if aggregated {
-            aggregated_reply(api, headers, &registry, "apis")
+            aggregated_reply(api, headers, &registry, "apis", discovery::aggregated_groups)
         } else {
             Reply::json(200, &discovery::group_list(&registry))
         });
@@ -176,14 +178,10 @@ fn aggregated_reply(
     api: &Api,
     headers: &HeaderMap,
     registry: &Arc<Registry>,
-    which: &str,
+    name: &str,
+    make: fn(&Registry) -> Value,
 ) -> Reply {
-    let document = api.documents.get(registry, which, |registry| {
-        Some(match which {
-            "api" => discovery::aggregated_core(registry),
-            _ => discovery::aggregated_groups(registry),
-        })
-    });
+    let document = api.documents.get(registry, name, |registry| Some(make(registry)));
     let document = document.expect("discovery is always there");
     let reply = if is_current(headers, &document.hash) {
         Reply::new(304, "", Bytes::new())
