@@ -39,7 +39,8 @@ pub(crate) fn scale_object(of: &Value, spec: &Value, status: &Value) -> Value {
     scale
 }
 
-/// Writes the replicas of a Scale into its object.
+/// Writes the replicas of a Scale into its object, and its resourceVersion, if it has one, as the
+/// condition for the write.
 ///
 /// # Errors
 /// A number below zero, or none where there must be one.
@@ -53,16 +54,16 @@ pub fn set_scale(
         let detail = "must be greater than or equal to 0";
         return Err(FieldError::invalid("spec.replicas", &json!(replicas), detail));
     }
+    let version = text(scale, &["metadata", "resourceVersion"]);
+    if !version.is_empty() {
+        *make(workload, &["metadata", "resourceVersion"]) = json!(version);
+    }
     if resource.is_custom() {
         let set = crd::set_scale(resource, workload, scale);
         return set.map_err(|error| FieldError::required("spec.replicas", &error.to_string()));
     }
     if resource.has(Subresource::Scale) {
         *make(workload, &["spec", "replicas"]) = json!(replicas);
-        let version = text(scale, &["metadata", "resourceVersion"]);
-        if !version.is_empty() {
-            *make(workload, &["metadata", "resourceVersion"]) = json!(version);
-        }
     }
     Ok(())
 }

@@ -86,10 +86,6 @@ async fn set_scale(
             None => patched_scale(request, &scale)?,
         };
         let mut new = old.clone();
-        let version = wanted["metadata"]["resourceVersion"].as_str();
-        if let Some(version) = version.filter(|version| !version.is_empty()) {
-            new["metadata"]["resourceVersion"] = version.into();
-        }
         scale::set_scale(resource, &mut new, &wanted)
             .map_err(|error| ApiError::invalid_kind("autoscaling", "Scale", key.name, &[error]))?;
         Ok(new)

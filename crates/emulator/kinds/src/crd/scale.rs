@@ -68,8 +68,7 @@ pub fn scale_for_update(resource: &Resource, object: &Value) -> Result<Value, Sc
     Ok(scale_object(object, &spec.into(), &status))
 }
 
-/// Writes the replica count of a Scale into its object, and its resource version, if it has one, as
-/// the condition for the write.
+/// Writes the replica count of a Scale into its object.
 ///
 /// # Errors
 /// If the Scale has no replica count, or the object no place for it.
@@ -83,14 +82,7 @@ pub fn set_scale(resource: &Resource, object: &mut Value, scale: &Value) -> Resu
         None if number_at(object, path)?.is_some() => 0,
         None => return Err(ScaleError::EmptyReplicas(path.to_owned())),
     };
-    let version = text(scale, "/metadata/resourceVersion");
-    put(object, path, replicas.into())?;
-    if !version.is_empty()
-        && let Some(Value::Object(metadata)) = object.get_mut("metadata")
-    {
-        metadata.insert("resourceVersion".to_owned(), version.into());
-    }
-    Ok(())
+    put(object, path, replicas.into())
 }
 
 /// Validates the replica count of the spec.
