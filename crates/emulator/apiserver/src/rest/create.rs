@@ -10,8 +10,8 @@ use rand::Rng as _;
 use serde_json::Value;
 
 use super::write::{
-    ObjectKey, Outcome, Writer, content_of, name_of, refuse, set_namespace, write_error, write_of,
-    write_options,
+    ObjectKey, Outcome, TRIES, Writer, content_of, name_of, refuse, set_namespace, write_error,
+    write_of, write_options,
 };
 use super::{Request, body, review};
 use crate::api::Api;
@@ -22,8 +22,6 @@ use crate::store::{Change, Expect, Name, WriteError};
 
 /// The number of attempts to generate a free name.
 const GENERATE_TRIES: usize = 8;
-/// The number of attempts to create an object while its Namespace changes.
-const NAMESPACE_TRIES: usize = 64;
 
 pub(super) async fn create(
     api: &Arc<Api>,
@@ -101,7 +99,7 @@ async fn finish(
         };
     }
     let content = content_of(resource, &object);
-    for _ in 0..NAMESPACE_TRIES {
+    for _ in 0..TRIES {
         let change = Change::Put(Arc::clone(&content));
         let write = write_of(resource, key.in_storage(), Expect::Absent, change);
         match api.store.write(vec![write]).await {

@@ -12,7 +12,7 @@ use super::options::{ListOptions, Selection};
 use super::read::{self, Page};
 use super::update::is_finished;
 use super::write::{
-    ObjectKey, Outcome, content_of, name_of, now_text, options_error, success, time_text,
+    ObjectKey, Outcome, TRIES, content_of, name_of, now_text, options_error, success, time_text,
     write_error, write_of,
 };
 use super::{Request, body, view};
@@ -21,7 +21,6 @@ use crate::http::Reply;
 use crate::status::{ApiError, Reason, without_empty};
 use crate::store::{Change, Expect, Name, Stored, WriteError};
 
-const TRIES: usize = 64;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 

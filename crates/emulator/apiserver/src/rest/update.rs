@@ -13,17 +13,14 @@ use serde_json::Value;
 
 use super::create::create_object;
 use super::write::{
-    ObjectKey, Outcome, Writer, content_of, name_of, refuse, set_namespace, write_error, write_of,
-    write_options,
+    ObjectKey, Outcome, TRIES, Writer, content_of, name_of, refuse, set_namespace, write_error,
+    write_of, write_options,
 };
 use super::{Request, body, view};
 use crate::api::{Api, Reservation};
 use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::{Change, Expect, Stored, WriteError};
-
-/// The number of attempts of a write that loses races.
-const TRIES: usize = 64;
 
 /// Replaces an object, or a subresource.
 pub(super) async fn put(

@@ -14,6 +14,9 @@ use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::{Change, Content, Expect, Name, Stored, Write, WriteError};
 
+/// The number of attempts of a write that loses races.
+pub(super) const TRIES: usize = 64;
+
 /// The field manager of a write, the subresource it writes, and whether the write is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
