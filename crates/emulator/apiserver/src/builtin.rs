@@ -21,6 +21,6 @@ pub(crate) static SERVICE_ACCOUNTS: Builtin = LazyLock::new(|| find("", "service
 pub(crate) static SERVICES: Builtin = LazyLock::new(|| find("", "services"));
 
 fn find(group: &str, plural: &str) -> Arc<Resource> {
-    let registry = nearhop_kinds::builtin::registry();
-    Arc::clone(registry.find(group, "v1", plural).expect("the resource is built in"))
+    let found = nearhop_kinds::builtin::registry().find(group, "v1", plural);
+    Arc::clone(found.expect("the resource is built in"))
 }

@@ -141,7 +141,6 @@ impl ApiServer {
         let listen = |why| StartError::Listen(options.listen, why);
         let listener = bind(options.listen, Wildcard::BothFamilies).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        let builtin = nearhop_kinds::builtin::registry();
         let store = Store::open(&options.durability, options.history, selectable_in)?;
         let keep: Option<&Path> = match &options.durability {
             Durability::Ephemeral => None,
@@ -151,7 +150,7 @@ impl ApiServer {
         let identity = Identity::load(keep, address, &services, &options.kubelets)?;
         let token_key = TokenKey::load(keep)?;
         let tls = Arc::new(identity.tls()?);
-        let registry = controllers::load_definitions(&builtin, &store);
+        let registry = controllers::load_definitions(&store);
         let faults = options.faults == Faults::OnDemand;
         let api = Arc::new(Api::new(
             store,
@@ -213,8 +212,7 @@ impl ApiServer {
 
 /// The values that field selectors read of an object from disk.
 fn selectable_in(storage: &str, object: &Value) -> Vec<(&'static str, String)> {
-    let registry = nearhop_kinds::builtin::registry();
-    let resource = registry.resources().iter().find(|resource| &*resource.storage == storage);
+    let resource = nearhop_kinds::builtin::registry().of_storage(storage);
     resource.map(|resource| selectable(resource.strategy, object)).unwrap_or_default()
 }
 

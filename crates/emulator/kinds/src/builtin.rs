@@ -18,9 +18,9 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry::new(resources.into_iter().map(Arc::new).collect())
 });
 
-/// All built-in resources. A copy shares the rows.
-pub fn registry() -> Registry {
-    REGISTRY.clone()
+/// All built-in resources.
+pub fn registry() -> &'static Registry {
+    &REGISTRY
 }
 
 fn parse(text: &str) -> Result<Vec<Resource>, String> {

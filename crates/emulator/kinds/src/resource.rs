@@ -153,6 +153,11 @@ impl Registry {
         found.ok().map(|at| &self.resources[self.by_path[at]])
     }
 
+    /// The first resource whose objects are in a storage.
+    pub fn of_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| &*resource.storage == storage)
+    }
+
     /// Whether a group is served, in any version.
     pub fn has_group(&self, group: &str) -> bool {
         let at = self.by_path.partition_point(|&at| &*self.resources[at].group < group);

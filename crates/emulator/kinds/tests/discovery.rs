@@ -19,16 +19,16 @@ macro_rules! recorded {
 #[test]
 fn aggregated_documents_match_a_real_server() {
     let registry = builtin::registry();
-    assert_eq!(discovery::aggregated_core(&registry), recorded!("aggregated-api"));
-    assert_eq!(discovery::aggregated_groups(&registry), recorded!("aggregated-apis"));
+    assert_eq!(discovery::aggregated_core(registry), recorded!("aggregated-api"));
+    assert_eq!(discovery::aggregated_groups(registry), recorded!("aggregated-apis"));
 }
 
 #[test]
 fn older_documents_match_a_real_server() {
     let registry = builtin::registry();
     let recorded_api = recorded!("legacy-api");
-    assert_eq!(discovery::core_versions(&registry, "192.0.2.2:16443"), recorded_api);
-    assert_eq!(discovery::group_list(&registry), recorded!("legacy-apis"));
+    assert_eq!(discovery::core_versions(registry, "192.0.2.2:16443"), recorded_api);
+    assert_eq!(discovery::group_list(registry), recorded!("legacy-apis"));
     let lists = [
         ("", recorded!("legacy-api-v1")),
         ("apiextensions.k8s.io", recorded!("legacy-apis-apiextensions.k8s.io-v1")),
@@ -42,9 +42,9 @@ fn older_documents_match_a_real_server() {
         ("policy", recorded!("legacy-apis-policy-v1")),
     ];
     for (group, expected) in lists {
-        assert_eq!(discovery::resource_list(&registry, group, "v1"), Some(expected), "{group}");
+        assert_eq!(discovery::resource_list(registry, group, "v1"), Some(expected), "{group}");
     }
-    assert_eq!(discovery::resource_list(&registry, "apps", "v2"), None);
+    assert_eq!(discovery::resource_list(registry, "apps", "v2"), None);
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn one_group_is_found_and_an_unknown_group_is_not() {
     let version = json!({"groupVersion": "apps/v1", "version": "v1"});
     let expected = json!({"kind": "APIGroup", "apiVersion": "v1", "name": "apps",
         "versions": [version], "preferredVersion": version});
-    assert_eq!(discovery::group(&registry, "apps"), Some(expected));
-    assert_eq!(discovery::group(&registry, "nope"), None);
-    assert_eq!(discovery::group(&registry, ""), None);
+    assert_eq!(discovery::group(registry, "apps"), Some(expected));
+    assert_eq!(discovery::group(registry, "nope"), None);
+    assert_eq!(discovery::group(registry, ""), None);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn schemas_and_paths_match_a_real_server() {
     let own = ["topologyKeys", "trafficPolicy", "routingPreference"];
     for (excerpt, group) in [(SERVICE, ""), (ENDPOINTSLICE, "discovery.k8s.io")] {
         let excerpt: Value = serde_json::from_str(excerpt).expect("JSON");
-        let mut document = bare(&document(&registry, group, "v1"));
+        let mut document = bare(&document(registry, group, "v1"));
         assert_eq!(document["openapi"], excerpt["openapi"]);
         assert_eq!(document["info"], excerpt["info"]);
         for (name, expected) in excerpt["components"]["schemas"].as_object().expect("a map") {
@@ -59,7 +59,7 @@ fn schemas_and_paths_match_a_real_server() {
 
 #[test]
 fn the_index_contains_every_group_version_of_a_real_server() {
-    let index = openapi::index(&builtin::registry());
+    let index = openapi::index(builtin::registry());
     let ours: BTreeSet<&str> =
         index["paths"].as_object().expect("a map").keys().map(String::as_str).collect();
     let is_group_version = |path: &&str| {
@@ -69,7 +69,7 @@ fn the_index_contains_every_group_version_of_a_real_server() {
     assert_eq!(ours, theirs);
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().expect("text");
     let hash = url.strip_prefix("/openapi/v3/apis/apps/v1?hash=").expect("an address");
-    assert_eq!(hash, openapi::document_hash(&builtin::registry(), "apps", "v1"));
+    assert_eq!(hash, openapi::document_hash(builtin::registry(), "apps", "v1"));
     assert!(
         hash.len() == 128 && hash.bytes().all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(&b))
     );
@@ -77,7 +77,7 @@ fn the_index_contains_every_group_version_of_a_real_server() {
 
 #[test]
 fn schemas_have_descriptions_for_kubectl_explain() {
-    let document = document(&builtin::registry(), "", "v1");
+    let document = document(builtin::registry(), "", "v1");
     let schemas = &document["components"]["schemas"];
     let spec = &schemas["io.k8s.api.core.v1.ServiceSpec"];
     for text in [&spec["description"], &spec["properties"]["trafficDistribution"]["description"]] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearhop_kinds::options::DeleteOptions;
-use nearhop_kinds::{Registry, Subresource, crd};
+use nearhop_kinds::{Registry, Subresource, builtin, crd};
 use serde_json::Value;
 
 use super::{changed, rewrite};
@@ -15,42 +15,41 @@ use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::{Name, Store, Stored};
 
 /// The registry with the resources of all definitions that are stored.
-pub(crate) fn load(builtin: &Registry, store: &Store) -> Registry {
-    with_definitions(builtin, &definitions(store))
+pub(crate) fn load(store: &Store) -> Registry {
+    with_definitions(&definitions(store))
 }
 
-fn with_definitions(builtin: &Registry, definitions: &[Value]) -> Registry {
+fn with_definitions(definitions: &[Value]) -> Registry {
     let established = definitions.iter().filter(|definition| crd::is_established(definition));
     let custom = established.flat_map(crd::resources_of).map(Arc::new).collect();
-    builtin.with_custom(custom)
+    builtin::registry().with_custom(custom)
 }
 
 pub(super) async fn run(api: Arc<Api>) {
-    let builtin = nearhop_kinds::builtin::registry();
     let (mut changes, mut stop) = (api.store.subscribe(&DEFINITIONS.storage), api.stopping());
     loop {
-        reconcile(&api, &builtin).await;
+        reconcile(&api).await;
         if !changed(&mut changes, &mut stop).await {
             return;
         }
     }
 }
 
-async fn reconcile(api: &Arc<Api>, builtin: &Registry) {
+async fn reconcile(api: &Arc<Api>) {
     for stored in api.store.list(&DEFINITIONS.storage, None).objects {
         accept(api, &stored).await;
     }
-    serve(api, builtin);
+    serve(api);
     for stored in api.store.list(&DEFINITIONS.storage, None).objects {
-        establish(api, builtin, &stored).await;
+        establish(api, &stored).await;
         remove(api, &stored).await;
     }
-    serve(api, builtin);
+    serve(api);
 }
 
 /// Serves the resources of all established definitions.
-fn serve(api: &Api, builtin: &Registry) {
-    let next = load(builtin, &api.store);
+fn serve(api: &Api) {
+    let next = load(&api.store);
     let names = |registry: &Registry| -> Vec<String> {
         let custom = registry.resources().iter().filter(|r| r.is_custom());
         custom.map(|r| format!("{r:?}")).collect()
@@ -79,7 +78,7 @@ async fn accept(api: &Arc<Api>, stored: &Arc<Stored>) {
     let _ = write.await;
 }
 
-async fn establish(api: &Arc<Api>, builtin: &Registry, stored: &Arc<Stored>) {
+async fn establish(api: &Arc<Api>, stored: &Arc<Stored>) {
     let value = stored.to_value("");
     if !crd::has_condition(&value, "NamesAccepted") || crd::is_established(&value) {
         return;
@@ -91,7 +90,7 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, stored: &Arc<Stored>) {
             crd::establish(definition, &now_text());
         }
     }
-    api.registry.store(Arc::new(with_definitions(builtin, &served)));
+    api.registry.store(Arc::new(with_definitions(&served)));
     let (now, writer) = (now_text(), writer());
     let write = rewrite(api, &DEFINITIONS, stored, &writer, |crd| {
         crd::establish(crd, &now);

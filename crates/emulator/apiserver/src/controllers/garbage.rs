@@ -171,6 +171,5 @@ async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
 }
 
 fn resource_of(api: &Api, storage: &str) -> Option<Arc<Resource>> {
-    let registry = api.registry.load();
-    registry.resources().iter().find(|resource| &*resource.storage == storage).cloned()
+    api.registry.load().of_storage(storage).cloned()
 }
