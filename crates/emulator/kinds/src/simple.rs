@@ -9,9 +9,9 @@ use crate::errors::{Errors, Report as _};
 use crate::json::{
     Path, at, at_mut, entries, fill, int, is_true, list, list_mut, make, object, text,
 };
+use crate::names::SUBDOMAIN_MAX;
 
 const DATA_MAX: usize = 1024 * 1024;
-const SUBDOMAIN_MAX: usize = 253;
 
 /// PersistentVolume.
 pub(crate) fn default_volume(volume: &mut Value) {

@@ -162,12 +162,12 @@ fn rule(text: &str, examples: &[&str], regex: &str) -> String {
     format!("{text} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
 }
 
-pub(crate) fn is_label(value: &str) -> bool {
+fn is_label(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     edges_and_middle(value, plain, |c| plain(c) || c == b'-')
 }
 
-pub(crate) fn is_subdomain(value: &str) -> bool {
+fn is_subdomain(value: &str) -> bool {
     value.split('.').all(is_label)
 }
 

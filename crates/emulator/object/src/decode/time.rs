@@ -50,19 +50,11 @@ pub(super) fn normalise(text: &str, precision: Precision) -> Result<Option<Cow<'
 }
 
 pub(super) fn write(utc: DateTime, precision: Precision) -> String {
-    let head = format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
-        utc.year(),
-        utc.month(),
-        utc.day(),
-        utc.hour(),
-        utc.minute(),
-        utc.second()
-    );
-    match precision {
-        Precision::Seconds => format!("{head}Z"),
-        Precision::Micros => format!("{head}.{:06}Z", utc.subsec_nanosecond() / 1000),
-    }
+    let format = match precision {
+        Precision::Seconds => "%Y-%m-%dT%H:%M:%SZ",
+        Precision::Micros => "%Y-%m-%dT%H:%M:%S.%6fZ",
+    };
+    utc.strftime(format).to_string()
 }
 
 struct Reader<'a> {

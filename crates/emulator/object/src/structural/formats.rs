@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::check::children;
 use super::keywords::Keywords;
 use super::{MAX_DEPTH, pattern};
-use crate::names::{is_label, is_subdomain};
+use crate::names::{dns1123_label, dns1123_subdomain};
 
 /// String formats, without dashes, as Kubernetes compares them.
 const STRING_FORMATS: &str = "bsonobjectid byte cidr creditcard date datetime duration email hexcolor hostname ipv4 \
@@ -74,8 +74,8 @@ pub(super) fn has_format(format: &str, text: &str) -> bool {
         "email" => is_email(text),
         "uri" => is_uri(text),
         "hostname" => is_hostname(text),
-        "k8sshortname" => text.len() <= 63 && is_label(text),
-        "k8slongname" => text.len() <= 253 && is_subdomain(text),
+        "k8sshortname" => dns1123_label(text).is_empty(),
+        "k8slongname" => dns1123_subdomain(text).is_empty(),
         other => pattern_of(other).is_none_or(|p| pattern::matches(p, text) != Some(false)),
     }
 }
