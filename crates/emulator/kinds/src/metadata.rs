@@ -83,6 +83,21 @@ pub(crate) fn bump_generation(object: &mut Value) {
     *json::make(object, &["metadata", "generation"]) = json!(now.saturating_add(1));
 }
 
+/// Removes items from a list of an object, and the list when it becomes empty.
+pub fn retain_items(
+    object: &mut Value,
+    [parent, list]: [&str; 2],
+    keep: impl FnMut(&Value) -> bool,
+) {
+    let Some(Value::Object(members)) = object.get_mut(parent) else { return };
+    if let Some(Value::Array(items)) = members.get_mut(list) {
+        items.retain(keep);
+        if items.is_empty() {
+            members.remove(list);
+        }
+    }
+}
+
 /// Validates the metadata of an object.
 pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Errors) {
     let meta = object.get("metadata").unwrap_or(&Value::Null);

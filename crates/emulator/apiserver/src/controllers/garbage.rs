@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nearhop_kinds::Resource;
+use nearhop_kinds::metadata::retain_items;
 use nearhop_kinds::options::DeleteOptions;
 use serde_json::Value;
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{
-    FOREGROUND, ORPHAN, ObjectKey, Writer, delete_object, remove_finalizer, retain_items,
-};
+use crate::rest::{FOREGROUND, ORPHAN, ObjectKey, Writer, delete_object};
 use crate::store::{Event, EventKind, Name, Stored};
 
 const BATCH: usize = 256;
@@ -119,7 +118,9 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     } else {
         return false;
     };
-    let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, finalizer));
+    let write = rewrite(api, &resource, object, &writer, |object| {
+        retain_items(object, ["metadata", "finalizers"], |name| name != finalizer);
+    });
     write.await.is_err()
 }
 
@@ -149,7 +150,7 @@ async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
 }
 
 fn remove_owner(object: &mut Value, uid: &str) {
-    retain_items(&mut object["metadata"], "ownerReferences", |owner| owner["uid"] != uid);
+    retain_items(object, ["metadata", "ownerReferences"], |owner| owner["uid"] != uid);
 }
 
 fn writer() -> Writer {

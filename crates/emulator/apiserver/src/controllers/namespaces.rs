@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nearhop_kinds::Subresource;
+use nearhop_kinds::metadata::retain_items;
 use nearhop_kinds::options::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
 use crate::builtin::NAMESPACES;
-use crate::rest::{ObjectKey, Writer, delete_object, now_text, retain_items};
+use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::Stored;
 
 pub(super) async fn run(api: Arc<Api>) {
@@ -66,7 +67,7 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
 }
 
 fn remove_finalizer(namespace: &mut Value) {
-    retain_items(&mut namespace["spec"], "finalizers", |name| name != "kubernetes");
+    retain_items(namespace, ["spec", "finalizers"], |name| name != "kubernetes");
 }
 
 fn set_conditions(namespace: &mut Value, left: usize, now: &str) {

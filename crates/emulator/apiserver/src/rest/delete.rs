@@ -224,19 +224,6 @@ fn check_preconditions(
     Err(ApiError::conflict_because(&resource.qualified_kind(), details, name, &why))
 }
 
-pub(crate) fn remove_finalizer(object: &mut Value, finalizer: &str) {
-    retain_items(&mut object["metadata"], "finalizers", |name| name != finalizer);
-}
-
-/// Removes items from a list of an object, and the list when it becomes empty.
-pub(crate) fn retain_items(parent: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
-    let Some(items) = parent[list].as_array_mut() else { return };
-    items.retain(keep);
-    if items.is_empty() {
-        parent.as_object_mut().map(|members| members.remove(list));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;

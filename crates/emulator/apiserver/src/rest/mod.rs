@@ -32,7 +32,7 @@ use serde_json::json;
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
-pub(crate) use delete::{FOREGROUND, ORPHAN, delete_object, remove_finalizer, retain_items};
+pub(crate) use delete::{FOREGROUND, ORPHAN, delete_object};
 pub(crate) use documents::Documents;
 pub(crate) use update::is_finished;
 pub(crate) use write::{ObjectKey, Writer, content_of, name_of, now_text, write_of};

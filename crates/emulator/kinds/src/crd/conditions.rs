@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{list, text};
 use crate::json::{make, push};
+use crate::metadata::retain_items;
 
 /// Keeps a CustomResourceDefinition until its objects are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -78,13 +79,7 @@ pub fn terminating(crd: &mut Value, now: &str) -> bool {
 
 /// Removes the finalizer, when all objects are gone.
 pub fn remove_finalizer(crd: &mut Value) {
-    let Some(Value::Object(metadata)) = crd.get_mut("metadata") else { return };
-    if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
-        finalizers.retain(|one| one != CLEANUP_FINALIZER);
-        if finalizers.is_empty() {
-            metadata.remove("finalizers");
-        }
-    }
+    retain_items(crd, ["metadata", "finalizers"], |one| one != CLEANUP_FINALIZER);
 }
 
 /// The names of other definitions of the group.
