@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{storage_version, text};
-use crate::json::{at_mut, fill, fill_absent, make, push};
+use crate::json::{at_mut, carry, fill, fill_absent, make, push};
 
 /// Sets `spec.names.singular`, `spec.names.listKind`, `spec.conversion`, and
 /// `status.storedVersions` where that is empty.
@@ -50,9 +50,7 @@ pub fn prepare_crd_update(new: &mut Value, old: &Value) {
 
 /// Restores the spec.
 pub(crate) fn prepare_crd_status_update(new: &mut Value, old: &Value) {
-    if let Some(spec) = old.get("spec") {
-        *make(new, &["spec"]) = spec.clone();
-    }
+    carry(new, old, &["spec"]);
 }
 
 /// `metadata.generation`; 0 if there is none.

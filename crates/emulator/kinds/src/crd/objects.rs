@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::defaults::{generation, set_generation};
 use super::{scale, schema, text};
 use crate::errors::{Errors, Report as _};
+use crate::json::carry;
 use crate::{Origin, Resource, Subresource};
 
 /// The schema in the definition of a custom resource.
@@ -30,10 +31,8 @@ pub fn conform(resource: &Resource, object: &mut Value) -> Vec<String> {
 
 /// Prepares a create: no status if there is a status subresource, and the first generation.
 pub fn prepare_create(resource: &Resource, object: &mut Value) {
-    if let Value::Object(fields) = &mut *object
-        && resource.has(Subresource::Status)
-    {
-        fields.remove("status");
+    if resource.has(Subresource::Status) {
+        carry(object, &Value::Null, &["status"]);
     }
     set_generation(object, 1);
 }
@@ -49,13 +48,10 @@ pub fn prepare_update(
     if subresource == Some(Subresource::Status) {
         return keep_all_but_status(new, old);
     }
-    let (Value::Object(fields), Some(before)) = (&mut *new, old.as_object()) else { return };
     if resource.has(Subresource::Status) {
-        match before.get("status") {
-            Some(status) => fields.insert("status".to_owned(), status.clone()),
-            None => fields.remove("status"),
-        };
+        carry(new, old, &["status"]);
     }
+    let (Some(fields), Some(before)) = (new.as_object(), old.as_object()) else { return };
     let rest = |key: &&String| *key != "metadata";
     let same = fields.keys().filter(rest).eq(before.keys().filter(rest))
         && fields.iter().all(|(key, value)| key == "metadata" || before.get(key) == Some(value));
@@ -67,19 +63,9 @@ pub fn prepare_update(
 
 fn keep_all_but_status(new: &mut Value, old: &Value) {
     let mut kept = old.clone();
-    let Value::Object(fields) = &mut kept else { return };
-    match new.get_mut("status").map(Value::take) {
-        Some(status) => fields.insert("status".to_owned(), status),
-        None => fields.remove("status"),
-    };
+    carry(&mut kept, new, &["status"]);
     // The managed fields of this write are computed already.
-    let managed = new.pointer_mut("/metadata/managedFields").map(Value::take);
-    if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-        match managed {
-            Some(managed) => metadata.insert("managedFields".to_owned(), managed),
-            None => metadata.remove("managedFields"),
-        };
-    }
+    carry(&mut kept, new, &["metadata", "managedFields"]);
     *new = kept;
 }
 

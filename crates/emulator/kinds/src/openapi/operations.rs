@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::facts::facts;
-use super::name;
 use super::parameters::{self, parameter};
+use super::{gv_of, name};
 use crate::resource::{Resource, SubresourceEntry};
 use crate::verb::{Subresource, Verb};
 
@@ -172,14 +172,11 @@ impl Path<'_> {
     }
 
     fn kind(&self) -> Value {
-        let (mut group, mut version, mut kind) =
-            (&*self.resource.group, &*self.resource.version, &*self.resource.kind);
-        if let Some(sub) = self.sub {
-            kind = &sub.kind;
-            if !sub.version.is_empty() {
-                (group, version) = (&sub.group, &sub.version);
-            }
-        }
+        let resource = self.resource;
+        let ((group, version), kind) = match self.sub {
+            Some(sub) => (gv_of(resource, sub), &sub.kind),
+            None => ((&*resource.group, &*resource.version), &resource.kind),
+        };
         json!({"group": group, "version": version, "kind": kind})
     }
 
