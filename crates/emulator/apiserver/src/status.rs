@@ -155,7 +155,7 @@ impl ApiError {
     /// left out.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let shown = join_distinct(errors);
+        let shown = FieldError::aggregate(errors);
         let causes: Vec<Value> = errors
             .iter()
             .map(|e| json!({"reason": e.kind.reason(), "message": e.message, "field": e.field}))
@@ -236,19 +236,6 @@ impl ApiError {
             status["metadata"]["continue"] = resume.as_str().into();
         }
         status
-    }
-}
-
-fn join_distinct(errors: &[FieldError]) -> String {
-    let mut distinct: Vec<String> = Vec::with_capacity(errors.len());
-    for text in errors.iter().map(ToString::to_string) {
-        if !distinct.contains(&text) {
-            distinct.push(text);
-        }
-    }
-    match distinct.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
     }
 }
 

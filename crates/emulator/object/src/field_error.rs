@@ -101,6 +101,20 @@ impl FieldError {
         Self::new(FieldErrorKind::TooMany, field, message)
     }
 
+    /// Several errors as one text: one error alone, more in brackets, each text once.
+    pub fn aggregate(errors: &[Self]) -> String {
+        let mut distinct: Vec<String> = Vec::with_capacity(errors.len());
+        for text in errors.iter().map(ToString::to_string) {
+            if !distinct.contains(&text) {
+                distinct.push(text);
+            }
+        }
+        match distinct.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+    }
+
     /// An error with any other message.
     pub fn new(kind: FieldErrorKind, field: impl Into<String>, message: String) -> Self {
         Self { kind, field: field.into(), message }

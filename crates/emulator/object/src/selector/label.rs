@@ -141,7 +141,7 @@ impl Requirement {
             }
         }
         if !problems.is_empty() {
-            return Err(SelectorError(joined(&problems)));
+            return Err(SelectorError(FieldError::aggregate(&problems)));
         }
         values.sort();
         Ok(Self { key: key.into(), operator, values })
@@ -201,17 +201,6 @@ fn from_expression(expression: &Value) -> Result<Requirement, SelectorError> {
     let values = expression["values"].as_array().into_iter().flatten();
     let values = values.map(|value| value.as_str().unwrap_or_default().into()).collect();
     Requirement::new(expression["key"].as_str().unwrap_or_default(), operator, values)
-}
-
-/// Formats several errors like Kubernetes: one error alone, more in brackets.
-fn joined(problems: &[FieldError]) -> String {
-    match problems {
-        [one] => one.to_string(),
-        more => {
-            let texts: Vec<String> = more.iter().map(ToString::to_string).collect();
-            format!("[{}]", texts.join(", "))
-        }
-    }
 }
 
 impl fmt::Display for LabelSelector {
