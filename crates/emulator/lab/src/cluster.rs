@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use nearhop_runtime::client::{ApiCall, ApiSender, Client, ClientOptions, Way, connect_by};
 use serde_json::Value;
 
@@ -36,8 +36,11 @@ impl Cluster {
             path: kubeconfig.to_owned(),
             why: error.to_string(),
         };
-        let client = client.map_err(unusable)?;
-        Ok(Self { sender: ApiSender::new(client.clone(), "nearhop-lab"), client })
+        Ok(Self::new(client.map_err(unusable)?))
+    }
+
+    pub(crate) fn new(client: Client) -> Self {
+        Self { sender: ApiSender::new(client.clone(), "nearhop-lab"), client }
     }
 
     /// The client, for requests that are not plain JSON.
@@ -68,9 +71,10 @@ impl Cluster {
         Ok(self.sender.send_json(ApiCall::merge_patch(path, patch, path)).await?)
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Result<Value, LabError> {
-        let call = ApiCall::new(Method::DELETE, path, "application/json", Vec::new(), path);
-        Ok(self.sender.send_json(call).await?)
+    /// Deletes an object without a grace period.
+    pub(crate) async fn delete_now(&self, path: &str) -> Result<Value, LabError> {
+        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
+        Ok(self.sender.send_json(ApiCall::delete_with(path, &options, path)).await?)
     }
 }
 

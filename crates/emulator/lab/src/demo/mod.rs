@@ -112,7 +112,7 @@ async fn arrange(cluster: &Cluster, scenario: Scenario) -> Result<(), LabError> 
     cluster.patch(&service, &scenario.patch()).await?;
     if scenario == Scenario::LastEndpointLost {
         let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-        cluster.delete(&format!("{pods}/{SERVICE}-a1-0?gracePeriodSeconds=0")).await?;
+        cluster.delete_now(&format!("{pods}/{SERVICE}-a1-0")).await?;
     }
     Ok(())
 }

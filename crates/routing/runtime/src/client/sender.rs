@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::lease::Leadership;
@@ -201,6 +202,16 @@ impl ApiCall {
         Self::new(Method::PATCH, path, "application/merge-patch+json", body, what)
     }
 
+    /// Changes an object by a strategic merge patch.
+    pub fn strategic_patch(
+        path: impl Into<String>,
+        patch: &Value,
+        what: impl Into<String>,
+    ) -> Self {
+        let body = patch.to_string().into_bytes();
+        Self::new(Method::PATCH, path, "application/strategic-merge-patch+json", body, what)
+    }
+
     /// Deletes an object if it has this UID and, where one is given, this resourceVersion.
     pub fn delete(
         path: impl Into<String>,
@@ -208,11 +219,19 @@ impl ApiCall {
         version: Option<&str>,
         what: impl Into<String>,
     ) -> Self {
-        let mut preconditions = json!({"uid": uid});
-        if let Some(version) = version {
-            preconditions["resourceVersion"] = version.into();
-        }
-        let body = json!({"preconditions": preconditions}).to_string().into_bytes();
+        let (uid, resource_version) = (Some(uid.to_owned()), version.map(ToOwned::to_owned));
+        let preconditions = Some(Preconditions { uid, resource_version });
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        Self::delete_with(path, &options, what)
+    }
+
+    /// Deletes an object with these options.
+    pub fn delete_with(
+        path: impl Into<String>,
+        options: &DeleteOptions,
+        what: impl Into<String>,
+    ) -> Self {
+        let body = serde_json::to_vec(options).expect("options are JSON");
         Self::new(Method::DELETE, path, JSON, body, what)
     }
 }
