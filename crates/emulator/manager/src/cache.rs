@@ -5,17 +5,15 @@
 //! before the list request is sent, so that the list contains all earlier writes, and later writes
 //! are recorded here.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nearhop_feed::watch::Event;
+use nearhop_runtime::client::KnownVersions;
 
 use crate::object::{self, ObjectKey};
-
-/// More deletions than a late event can lag behind.
-const MAX_DELETED_UIDS: usize = 8192;
 
 /// A change of one object: created without `old`, deleted without `new`.
 #[derive(Debug)]
@@ -27,13 +25,10 @@ pub(crate) struct Change<T> {
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
     items: BTreeMap<ObjectKey, Arc<T>>,
+    /// Which watch events and responses are newer than `items`.
+    versions: KnownVersions<ObjectKey, Option<String>, u64, Arc<T>>,
     /// The objects of the list in progress.
     listed: Option<BTreeSet<ObjectKey>>,
-    /// Own writes since the list request.
-    own: BTreeSet<ObjectKey>,
-    /// Uids of deleted objects; late events about them are ignored.
-    deleted_uids: BTreeSet<String>,
-    deletion_order: VecDeque<String>,
     synced: bool,
 }
 
@@ -41,10 +36,8 @@ impl<T> Default for Cache<T> {
     fn default() -> Self {
         Self {
             items: BTreeMap::new(),
+            versions: KnownVersions::default(),
             listed: None,
-            own: BTreeSet::new(),
-            deleted_uids: BTreeSet::new(),
-            deletion_order: VecDeque::new(),
             synced: false,
         }
     }
@@ -79,99 +72,71 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         match event {
             Event::ListStarted => {
                 self.listed = Some(BTreeSet::new());
-                self.own.clear();
-                // The new list is authoritative about deletions.
-                self.deleted_uids.clear();
-                self.deletion_order.clear();
+                self.versions.start_list();
                 Vec::new()
             }
             Event::Put(item) => {
-                let name = ObjectKey::of(item.metadata());
-                // A list is authoritative even if versions decreased, as after a restored backup;
-                // only own writes since the request may be newer.
-                let wins = match &mut self.listed {
-                    Some(listed) => {
-                        listed.insert(name.clone());
-                        !self.own.contains(&name)
-                    }
-                    None => false,
-                };
-                if wins || self.is_newer(item.metadata()) { self.put(item) } else { Vec::new() }
+                let item = stored(item);
+                let (meta, name) = (item.metadata(), ObjectKey::of(item.metadata()));
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(name.clone());
+                }
+                let stamp = (&meta.uid, &object::version(meta));
+                let is_new = self.versions.observe(&name, stamp, &item);
+                if is_new { self.put(name, item) } else { Vec::new() }
             }
             Event::Listed(version) => self.end_of_list(version.as_str().parse().unwrap_or(0)),
-            Event::Gone(item) => self.deleted(object::uid(item.metadata())),
+            Event::Gone(item) => {
+                let (meta, name) = (item.metadata(), ObjectKey::of(item.metadata()));
+                let stamp = (&meta.uid, &object::version(meta));
+                let is_gone = self.versions.observe_deleted(&name, stamp);
+                if is_gone { self.remove(&name) } else { Vec::new() }
+            }
             Event::Failed => Vec::new(),
         }
     }
 
     /// Applies the response to an own write.
     pub(crate) fn wrote(&mut self, item: T) -> Vec<Change<T>> {
-        if !self.is_newer(item.metadata()) {
-            return Vec::new();
-        }
-        self.own.insert(ObjectKey::of(item.metadata()));
-        self.put(item)
+        let (meta, name) = (item.metadata(), ObjectKey::of(item.metadata()));
+        let is_new = self.versions.record_write(&name, (&meta.uid, &object::version(meta)));
+        if is_new { self.put(name, stored(item)) } else { Vec::new() }
     }
 
-    /// Applies the deletion of the object with this uid.
-    pub(crate) fn deleted(&mut self, uid: &str) -> Vec<Change<T>> {
-        if self.deleted_uids.insert(uid.to_owned()) {
-            self.deletion_order.push_back(uid.to_owned());
-        }
-        if self.deletion_order.len() > MAX_DELETED_UIDS
-            && let Some(forgotten) = self.deletion_order.pop_front()
-        {
-            self.deleted_uids.remove(&forgotten);
-        }
-        let found = self.items.iter().find(|(_, item)| object::uid(item.metadata()) == uid);
-        let Some(name) = found.map(|(name, _)| name.clone()) else { return Vec::new() };
-        self.remove(&name).into_iter().collect()
+    /// Applies the own deletion of the object with this name and uid.
+    pub(crate) fn deleted(&mut self, name: &ObjectKey, uid: &str) -> Vec<Change<T>> {
+        let is_new = self.versions.record_delete(name, &Some(uid.to_owned()));
+        if is_new { self.remove(name) } else { Vec::new() }
     }
 
     fn end_of_list(&mut self, version: u64) -> Vec<Change<T>> {
         self.synced = true;
-        let listed = self.listed.take().unwrap_or_default();
-        // An own write that the list should contain but does not is already deleted, and no watch
-        // event will follow. A newer one came after the list.
-        let after = |name: &ObjectKey, item: &T| {
-            self.own.contains(name) && object::version(item.metadata()) > version
-        };
-        let lost: Vec<ObjectKey> = self
-            .items
-            .iter()
-            .filter(|(name, item)| !listed.contains(*name) && !after(name, item))
-            .map(|(name, _)| name.clone())
-            .collect();
-        lost.iter().filter_map(|name| self.remove(name)).collect()
+        let mut listed = self.listed.take().unwrap_or_default();
+        let again = self.versions.complete_list(&mut listed, &version);
+        let lost: Vec<ObjectKey> =
+            self.items.keys().filter(|name| !listed.contains(name)).cloned().collect();
+        let mut changes: Vec<Change<T>> = lost.iter().flat_map(|name| self.remove(name)).collect();
+        for old in again {
+            changes.extend(self.put(ObjectKey::of(old.value.metadata()), old.value));
+        }
+        changes
     }
 
-    fn is_newer(&self, meta: &ObjectMeta) -> bool {
-        if self.deleted_uids.contains(object::uid(meta)) {
-            return false;
-        }
-        let Some(known) = self.items.get(&ObjectKey::of(meta)).map(|item| item.metadata()) else {
-            return true;
-        };
-        object::version(meta) > object::version(known)
-    }
-
-    fn put(&mut self, mut item: T) -> Vec<Change<T>> {
-        let meta = item.metadata_mut();
-        if self.deleted_uids.contains(object::uid(meta)) {
-            return Vec::new();
-        }
-        // Never read, and about half of an object.
-        meta.managed_fields = None;
-        let name = ObjectKey::of(meta);
-        let new = Arc::new(item);
+    fn put(&mut self, name: ObjectKey, new: Arc<T>) -> Vec<Change<T>> {
         let old = self.items.insert(name, Arc::clone(&new));
         vec![Change { old, new: Some(new) }]
     }
 
-    fn remove(&mut self, name: &ObjectKey) -> Option<Change<T>> {
-        let old = self.items.remove(name)?;
-        Some(Change { old: Some(old), new: None })
+    fn remove(&mut self, name: &ObjectKey) -> Vec<Change<T>> {
+        let old = self.items.remove(name);
+        old.map(|old| Change { old: Some(old), new: None }).into_iter().collect()
     }
+}
+
+/// The object without its managedFields, which are never read and about half of it.
+fn stored<T: Metadata<Ty = ObjectMeta>>(mut item: T) -> Arc<T> {
+    item.metadata_mut().managed_fields = None;
+    Arc::new(item)
 }
 
 #[cfg(test)]
@@ -188,6 +153,10 @@ mod tests {
             ..ObjectMeta::default()
         };
         Pod { metadata, ..Pod::default() }
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("x", name)
     }
 
     fn listed(version: &str) -> Event<Pod> {
@@ -217,12 +186,13 @@ mod tests {
     fn deleted_objects_do_not_reappear() {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
-        assert_eq!(cache.deleted("1").len(), 1);
+        assert_eq!(cache.deleted(&key("a"), "1").len(), 1);
         assert!(cache.on_watch(Event::Put(pod("a", "1", 8))).is_empty());
         assert!(cache.wrote(pod("a", "1", 9)).is_empty());
+        cache.wrote(pod("b", "3", 9));
         cache.on_watch(Event::ListStarted);
-        cache.deleted("1");
-        assert!(cache.on_watch(Event::Put(pod("a", "1", 9))).is_empty());
+        assert_eq!(cache.deleted(&key("b"), "3").len(), 1);
+        assert!(cache.on_watch(Event::Put(pod("b", "3", 9))).is_empty());
         cache.on_watch(listed("9"));
         assert_eq!(
             cache.on_watch(Event::Put(pod("a", "2", 10))).len(),
@@ -231,13 +201,15 @@ mod tests {
         );
         assert!(cache.on_watch(Event::Gone(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
+        assert_eq!(cache.on_watch(Event::Gone(pod("a", "2", 12))).len(), 1);
+        assert!(cache.wrote(pod("a", "2", 11)).is_empty(), "a late response");
     }
 
     #[test]
     fn relist_restores_objects_that_were_not_deleted() {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
-        cache.deleted("1");
+        cache.deleted(&key("a"), "1");
         cache.on_watch(Event::ListStarted);
         assert_eq!(cache.on_watch(Event::Put(pod("a", "1", 7))).len(), 1);
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::Client;
 use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender, EventWriter};
 use serde_json::{Value, json};
@@ -21,8 +22,8 @@ const JSON: &str = "application/json";
 pub(crate) enum Outcome {
     /// The object as the server has it now.
     Wrote(Object),
-    /// The object with this uid is gone.
-    Deleted(Kind, String),
+    /// The object with this name and uid is gone.
+    Deleted(Kind, ObjectKey, String),
     /// The binding of the Pod with this uid failed.
     Unbound(String),
     /// The server responds.
@@ -146,21 +147,16 @@ impl Executor {
         uid: &str,
         mode: Deletion,
     ) -> Result<Outcome, ApiFailure> {
-        let mut options = json!({
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": { "uid": uid },
-        });
-        if kind == Kind::ReplicaSet {
-            options["propagationPolicy"] = "Background".into();
-        }
-        if mode == Deletion::Forced {
-            options["gracePeriodSeconds"] = 0.into();
-        }
-        let (path, what) = (kind.object_path(key), describe(kind, key));
-        let body = options.to_string().into_bytes();
-        let gone = Outcome::Deleted(kind, uid.to_owned());
-        let call = ApiCall::new(Method::DELETE, path, JSON, body, what.clone());
+        let gone = Outcome::Deleted(kind, key.clone(), uid.to_owned());
+        let uid = Some(uid.to_owned());
+        let options = DeleteOptions {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            propagation_policy: (kind == Kind::ReplicaSet).then(|| "Background".to_owned()),
+            grace_period_seconds: (mode == Deletion::Forced).then_some(0),
+            ..DeleteOptions::default()
+        };
+        let what = describe(kind, key);
+        let call = ApiCall::delete_with(kind.object_path(key), &options, what.clone());
         match self.sender.send_json::<Value>(call).await {
             // Only this proves the deletion. A conflict may have any cause; the watch shows a
             // replaced object.

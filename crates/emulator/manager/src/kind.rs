@@ -103,9 +103,9 @@ macro_rules! kinds {
             }
 
             /// Applies a deletion.
-            pub(crate) fn deleted(&mut self, kind: Kind, uid: &str) -> Changes {
+            pub(crate) fn deleted(&mut self, kind: Kind, name: &ObjectKey, uid: &str) -> Changes {
                 match kind {
-                    $( Kind::$kind => Changes::$kind(self.$field.deleted(uid)), )*
+                    $( Kind::$kind => Changes::$kind(self.$field.deleted(name, uid)), )*
                 }
             }
 

@@ -111,8 +111,8 @@ impl Manager {
                 let work = self.state.wrote(object, now);
                 self.add(work, now);
             }
-            Event::Responded(Outcome::Deleted(kind, uid)) => {
-                let work = self.state.deleted(kind, &uid, now);
+            Event::Responded(Outcome::Deleted(kind, name, uid)) => {
+                let work = self.state.deleted(kind, &name, &uid, now);
                 self.add(work, now);
             }
             Event::Responded(Outcome::Alive) => self.state.server_responded(now),

@@ -81,9 +81,15 @@ impl ClusterState {
         self.affected_work(&changes, now)
     }
 
-    /// Applies the deletion of an object.
-    pub(crate) fn deleted(&mut self, kind: Kind, uid: &str, now: Instant) -> Vec<Work> {
-        let changes = self.objects.deleted(kind, uid);
+    /// Applies the own deletion of an object.
+    pub(crate) fn deleted(
+        &mut self,
+        kind: Kind,
+        name: &ObjectKey,
+        uid: &str,
+        now: Instant,
+    ) -> Vec<Work> {
+        let changes = self.objects.deleted(kind, name, uid);
         self.affected_work(&changes, now)
     }
 

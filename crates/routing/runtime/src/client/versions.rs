@@ -133,11 +133,17 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         deleted
     }
 
-    /// Whether the reply to an own write is new: the watch may have shown the write before.
+    /// Whether the reply to an own write is new: the watch may have shown the write before, and
+    /// perhaps also that the object is deleted.
     pub fn record_write(&mut self, name: &K, (uid, version): (&U, &V)) -> bool {
-        let new = self
-            .get(name)
-            .is_none_or(|(known, at)| known != uid || (version != at && !is_at_least(at, version)));
+        let new = match self.all.get(name) {
+            Some(Known::Deleted { uid: deleted, .. }) => deleted != uid,
+            Some(Known::Watched { uid: known, version: at })
+            | Some(Known::Written { uid: known, version: at, .. }) => {
+                known != uid || !is_at_least(at, version)
+            }
+            None => self.latest.as_ref().is_none_or(|latest| !is_at_least(latest, version)),
+        };
         if new {
             self.insert(name, uid, version);
         }
@@ -170,6 +176,21 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
             }
             _ => false,
         }
+    }
+
+    /// Expects a list that is not requested yet: it shows all writes that are recorded here, so
+    /// [`complete_list`](Self::complete_list) keeps only writes that follow. Optional; without it
+    /// the versions decide.
+    pub fn start_list(&mut self) {
+        self.latest = None;
+        self.all.retain(|_, known| match known {
+            Known::Written { uid, version, .. } => {
+                *known = Known::Watched { uid: uid.clone(), version: version.clone() };
+                true
+            }
+            Known::Watched { .. } => true,
+            Known::Deleted { .. } => false,
+        });
     }
 
     /// Adds own writes that are newer than a list to its names, and forgets objects that it shows
@@ -234,6 +255,9 @@ mod tests {
         assert!(!known.record_write(&"a", (&"u", &8)));
         assert!(!known.record_write(&"a", (&"u", &9)));
         assert_eq!(known.get(&"a"), Some((&"u", &9)));
+        assert!(known.observe_deleted(&"a", (&"u", &10)));
+        assert!(!known.record_write(&"a", (&"u", &9)), "the watch showed that it is deleted");
+        assert!(known.record_write(&"a", (&"v", &11)), "a new object of this name");
     }
 
     #[test]
@@ -242,6 +266,7 @@ mod tests {
         known.observe(&"a", (&"u", &5), &());
         assert!(known.record_delete(&"a", &"u"));
         assert!(!known.observe(&"a", (&"u", &6), &()));
+        assert!(!known.record_write(&"a", (&"u", &6)), "a late reply");
         assert!(known.get(&"a").is_none());
         assert!(known.observe_deleted(&"a", (&"u", &7)));
         assert!(!known.record_delete(&"a", &"u"), "the watch reported the deletion first");
@@ -279,6 +304,20 @@ mod tests {
         known.complete_list(&mut names, &12);
         assert!(names.is_empty());
         assert!(known.get(&"a").is_none());
+    }
+
+    #[test]
+    fn an_expected_list_overrides_earlier_writes() {
+        let mut known = Versions::default();
+        known.record_write(&"a", (&"u", &100));
+        known.record_write(&"b", (&"w", &101));
+        known.record_delete(&"b", &"w");
+        known.start_list();
+        assert!(known.observe(&"a", (&"u", &50), &()) && known.observe(&"b", (&"w", &51), &()));
+        known.record_write(&"late", (&"l", &60));
+        let mut names = BTreeSet::from(["a", "b"]);
+        assert!(known.complete_list(&mut names, &55).is_empty());
+        assert_eq!(names, BTreeSet::from(["a", "b", "late"]));
     }
 
     #[test]
