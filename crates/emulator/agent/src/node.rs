@@ -4,7 +4,6 @@
 //! when it stops.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +15,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
+use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::options::Options;
 
@@ -28,37 +27,30 @@ use crate::options::Options;
 const VERSION: &str = "v1.36.2-nearhop";
 /// How often the Node's status is written without a change.
 const STATUS_PERIOD: Duration = Duration::from_secs(300);
-const PATIENCE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-const LEASES: &str = "kube-node-lease";
+const NODES: &str = "/api/v1/nodes";
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const LEASE_SECONDS: i32 = 40;
 
 /// Registers the Node; returns when it exists.
-pub(crate) async fn register(client: &Client, options: &Options) {
+pub(crate) async fn register(api: &ApiSender, options: &Options) {
     for attempt in 0.. {
-        let Err(why) = with_timeout(put(client, options, Labels::Given)).await else { return };
-        tracing::warn!(error = why, "node registration failed; will retry");
+        let Err(error) = put(api, options, Labels::Given).await else { return };
+        tracing::warn!(%error, "node registration failed; will retry");
         sleep(BACKOFF.delay(attempt, rand::random())).await;
     }
-}
-
-async fn with_timeout<T>(
-    asking: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, String> {
-    let answer = timeout(PATIENCE, asking).await.map_err(|_| "no answer".to_owned())?;
-    answer.map_err(|error| error.to_string())
 }
 
 /// Renews the Lease and repairs the Node, for ever.
 ///
 /// The two are independent: the Lease is renewed even if the Node's status is rejected.
-pub(crate) async fn keep(client: Client, options: Arc<Options>) {
+pub(crate) async fn keep(api: ApiSender, options: Arc<Options>) {
     let (mut written, mut failures) = (Instant::now(), 0);
     loop {
-        let right = renew_and_check(&client, &options).await;
+        let right = renew_and_check(&api, &options).await;
         let due = right == Some(false) || failures > 0 || written.elapsed() >= STATUS_PERIOD;
-        let put = put(&client, &options, Labels::Missing);
-        let done = if due { with_timeout(put).await } else { Ok(()) };
+        let done = if due { put(&api, &options, Labels::Missing).await } else { Ok(()) };
         match done {
             Ok(()) => {
                 if due {
@@ -66,8 +58,8 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
                 }
                 sleep(options.heartbeat).await;
             }
-            Err(why) => {
-                tracing::warn!(error = why, "node status not written; will retry");
+            Err(error) => {
+                tracing::warn!(%error, "node status not written; will retry");
                 sleep(BACKOFF.next_delay(&mut failures).min(options.heartbeat)).await;
             }
         }
@@ -75,21 +67,22 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
 }
 
 /// Renews the Lease; returns whether the Node is up to date, if known.
-async fn renew_and_check(client: &Client, options: &Options) -> Option<bool> {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let node = match with_timeout(nodes.get_opt(&options.node)).await {
-        Ok(Some(node)) => node,
-        Ok(None) => {
+async fn renew_and_check(api: &ApiSender, options: &Options) -> Option<bool> {
+    let name = &options.node;
+    let call = ApiCall::get(format!("{NODES}/{name}"), format!("node {name}"));
+    let node = match api.send_json(call).await {
+        Ok(node) => node,
+        Err(ApiFailure::NotFound { .. }) => {
             tracing::warn!("node object deleted; registering again");
             return Some(false);
         }
-        Err(why) => {
-            tracing::warn!(error = why, "lease not renewed");
+        Err(error) => {
+            tracing::warn!(%error, "lease not renewed");
             return None;
         }
     };
-    if let Err(why) = with_timeout(renew(client, options, &node)).await {
-        tracing::warn!(error = why, "lease not renewed");
+    if let Err(error) = renew(api, options, &node).await {
+        tracing::warn!(%error, "lease not renewed");
     }
     Some(is_up_to_date(&node, options))
 }
@@ -119,33 +112,34 @@ enum Labels {
     Missing,
 }
 
-async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), kube::Error> {
-    let api: Api<Node> = Api::all(client.clone());
-    let name = &options.node;
-    let there = match api.get_opt(name).await? {
-        Some(node) => node,
-        None => match api.create(&PostParams::default(), &object(options)).await {
-            // Another client created it first.
-            Err(kube::Error::Api(refused)) if refused.code == 409 => api.get(name).await?,
-            done => done?,
-        },
-    };
-    let params = PatchParams::default();
+async fn put(api: &ApiSender, options: &Options, labels: Labels) -> Result<(), ApiFailure> {
+    let (path, what) = (format!("{NODES}/{}", options.node), format!("node {}", options.node));
+    let get = || api.send_json::<Node>(ApiCall::get(&path, &what));
+    let patch = |patch: Value| api.send_json::<Node>(ApiCall::merge_patch(&path, &patch, &what));
     let wanted = object(options);
+    let there = match get().await {
+        Err(ApiFailure::NotFound { .. }) => {
+            match api.send_json(ApiCall::create(NODES, body(&wanted), &what)).await {
+                // Another client created it first.
+                Err(ApiFailure::AlreadyExists { .. }) => get().await?,
+                done => done?,
+            }
+        }
+        found => found?,
+    };
     let mut given = wanted.metadata.labels.clone().unwrap_or_default();
     if labels == Labels::Missing {
         let known = there.metadata.labels.clone().unwrap_or_default();
         given.retain(|key, _| !known.contains_key(key));
     }
-    let patch = json!({ "metadata": { "labels": given } });
-    let there = api.patch(name, &params, &Patch::Merge(patch)).await?;
-    if let (Labels::Given, Some(patch)) = (labels, add_taints(&there, &options.taints)) {
-        api.patch(name, &params, &Patch::Merge(patch)).await?;
+    let there = patch(json!({ "metadata": { "labels": given } })).await?;
+    if let (Labels::Given, Some(taints)) = (labels, add_taints(&there, &options.taints)) {
+        patch(taints).await?;
     }
     if there.spec.and_then(|spec| spec.pod_cidrs).is_none_or(|ranges| ranges.is_empty()) {
         let spec = wanted.spec.unwrap_or_default();
         let ranges = json!({ "podCIDR": spec.pod_cidr, "podCIDRs": spec.pod_cidrs });
-        api.patch(name, &params, &Patch::Merge(json!({ "spec": ranges }))).await?;
+        patch(json!({ "spec": ranges })).await?;
     }
     let before = there.status.and_then(|status| status.conditions).unwrap_or_default();
     let status = status(options, &before, Timestamp::now());
@@ -154,8 +148,11 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
     if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
         addresses.push(json!({ "$patch": "replace" }));
     }
-    api.patch_status(name, &params, &Patch::Strategic(patch)).await?;
-    Ok(())
+    api.send(ApiCall::strategic_patch(format!("{path}/status"), &patch, what)).await.map(drop)
+}
+
+fn body(object: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(object).expect("API objects are JSON")
 }
 
 /// A patch with the missing taints. It is bound to the resourceVersion because it replaces the
@@ -277,16 +274,16 @@ fn node_info() -> NodeSystemInfo {
     }
 }
 
-async fn renew(client: &Client, options: &Options, node: &Node) -> Result<(), kube::Error> {
-    let api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+async fn renew(api: &ApiSender, options: &Options, node: &Node) -> Result<(), ApiFailure> {
+    let (path, what) = (format!("{LEASES}/{}", options.node), format!("lease {}", options.node));
     let patch = json!({ "spec": { "renewTime": MicroTime(Timestamp::now()) } });
-    let done = api.patch(&options.node, &PatchParams::default(), &Patch::Merge(patch)).await;
-    match done {
-        Err(kube::Error::Api(refused)) if refused.code == 404 => {
-            api.create(&PostParams::default(), &lease(options, node)).await.map(drop)
+    let done = match api.send(ApiCall::merge_patch(path, &patch, &what)).await {
+        Err(ApiFailure::NotFound { .. }) => {
+            api.send(ApiCall::create(LEASES, body(&lease(options, node)), what)).await
         }
-        done => done.map(drop),
-    }
+        done => done,
+    };
+    done.map(drop)
 }
 
 fn lease(options: &Options, node: &Node) -> Lease {
@@ -300,7 +297,7 @@ fn lease(options: &Options, node: &Node) -> Lease {
     Lease {
         metadata: ObjectMeta {
             name: Some(options.node.clone()),
-            namespace: Some(LEASES.to_owned()),
+            namespace: Some(LEASE_NAMESPACE.to_owned()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
@@ -315,6 +312,8 @@ fn lease(options: &Options, node: &Node) -> Lease {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
     use crate::fake_api::{refusal, start};
 
@@ -336,15 +335,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_lease_is_renewed_although_the_status_is_rejected() {
-        let (client, asked) = start(|line, before| match line {
+        let (api, asked) = start(|line, before| match line {
             "PATCH /api/v1/nodes/n" if before < 2 => refusal(422),
             "PATCH /api/v1/nodes/n" if before < 3 => refusal(409),
             _ => (200, json!({ "metadata": { "name": "n", "uid": "u" }, "spec": {} })),
-        })
-        .await;
+        });
         let mut options = Options::new("n", "/".into());
         options.heartbeat = Duration::from_millis(10);
-        let keeping = tokio::spawn(keep(client, Arc::new(options)));
+        let keeping = tokio::spawn(keep(api, Arc::new(options)));
         let described = async {
             while asked.count("PATCH /api/v1/nodes/n/status") == 0 {
                 sleep(Duration::from_millis(5)).await;
@@ -358,13 +356,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_rejected_lease_does_not_hide_an_outdated_node() {
-        let (client, asked) = start(|line, _| match line.contains("/leases/") {
+        let (api, asked) = start(|line, _| match line.contains("/leases/") {
             true => refusal(422),
             false => (200, json!({ "metadata": { "name": "n", "uid": "u" } })),
-        })
-        .await;
+        });
         let options = Options::new("n", "/".into());
-        assert_eq!(renew_and_check(&client, &options).await, Some(false), "{:?}", asked.all());
+        assert_eq!(renew_and_check(&api, &options).await, Some(false), "{:?}", asked.all());
     }
 
     #[test]

@@ -56,14 +56,14 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
     if let Err(error) = sysctl::forwarding(&current) {
         tracing::warn!(%error, "IP forwarding not enabled; pods reach only this node");
     }
-    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, binary));
+    let context = Arc::new(Context::new(Arc::clone(&options), client, current, binary));
     server::start(&context)?;
     tokio::select! {
-        () = node::register(&client, &options) => {}
+        () = node::register(&context.api, &options) => {}
         () = shutdown.wait() => return Ok(()),
     }
     tracing::info!(node = %options.node, "node registered");
-    supervise::spawn("Node and Lease", node::keep(client.clone(), Arc::clone(&options)));
+    supervise::spawn("Node and Lease", node::keep(context.api.clone(), Arc::clone(&options)));
     watch_pods(&context, shutdown).await;
     Ok(())
 }

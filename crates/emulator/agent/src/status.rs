@@ -4,20 +4,19 @@
 //! server rejects is dropped after several attempts. A deletion is retried for ever, because no
 //! other component finishes it.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
+use nearhop_runtime::queue::WorkQueue;
 use nearhop_runtime::supervise;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep_until;
 
-/// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Short, because a late status keeps traffic on Pods that are gone.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
@@ -38,6 +37,15 @@ impl PodKey {
         let meta = &pod.metadata;
         Self { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) }
     }
+
+    fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
+    }
+
+    /// For messages.
+    pub(crate) fn what(&self) -> String {
+        format!("pod {}/{}", self.namespace, self.name)
+    }
 }
 
 /// A write for a Pod.
@@ -55,9 +63,9 @@ pub(crate) enum StatusUpdate {
 pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, StatusUpdate)>);
 
 impl StatusWriter {
-    pub(crate) fn start(client: Client) -> Self {
+    pub(crate) fn start(api: ApiSender) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        supervise::spawn("status writer", write_all(client, receiver));
+        supervise::spawn("status writer", write_all(api, receiver));
         Self(sender)
     }
 
@@ -68,10 +76,9 @@ impl StatusWriter {
 }
 
 /// Pending updates: the newest one of each Pod, in the order of arrival.
-#[derive(Debug, Default)]
 struct UpdateQueue {
     updates: BTreeMap<PodKey, PendingUpdate>,
-    order: VecDeque<PodKey>,
+    pods: WorkQueue<PodKey>,
 }
 
 /// An update and the number of its rejections.
@@ -83,7 +90,7 @@ struct PendingUpdate {
 
 impl PendingUpdate {
     /// The next attempt after a rejection: finally no status, but still a deletion.
-    fn refused(self, why: &str) -> Option<Self> {
+    fn refused(self, why: &ApiFailure) -> Option<Self> {
         let refusals = self.refusals.saturating_add(1);
         let update = match self.update {
             StatusUpdate::Delete => return Some(Self { update: StatusUpdate::Delete, refusals }),
@@ -91,112 +98,102 @@ impl PendingUpdate {
             StatusUpdate::Patch(_) => None,
             StatusUpdate::Last(_) => Some(StatusUpdate::Delete),
         };
-        tracing::error!(refusals, error = why, "pod status dropped");
+        tracing::error!(refusals, error = %why, "pod status dropped");
         update.map(|update| Self { update, refusals: 0 })
     }
 }
 
 impl UpdateQueue {
-    fn put(&mut self, pod: PodKey, update: StatusUpdate) {
-        self.insert(pod, PendingUpdate { update, refusals: 0 });
+    fn new() -> Self {
+        Self { updates: BTreeMap::new(), pods: WorkQueue::new(1) }
     }
 
-    fn insert(&mut self, pod: PodKey, pending: PendingUpdate) {
-        if self.updates.insert(pod.clone(), pending).is_none() {
-            self.order.push_back(pod);
-        }
+    fn put(&mut self, pod: PodKey, update: StatusUpdate, now: Instant) {
+        self.pods.add(&pod, now);
+        self.updates.insert(pod, PendingUpdate { update, refusals: 0 });
     }
 
-    fn take(&mut self) -> Option<(PodKey, PendingUpdate)> {
-        let pod = self.order.pop_front()?;
-        let pending = self.updates.remove(&pod)?;
+    /// The next update; end it with [`end`](Self::end).
+    fn take(&mut self, now: Instant) -> Option<(PodKey, PendingUpdate)> {
+        let pod = self.pods.take(now)?;
+        let pending = self.updates.remove(&pod).expect("a Pod in the queue has an update");
         Some((pod, pending))
     }
 
-    /// Puts a failed update behind the others, unless a newer one has arrived.
-    fn put_back(&mut self, pod: PodKey, pending: PendingUpdate) {
-        if !self.updates.contains_key(&pod) {
-            self.insert(pod, pending);
-        }
+    /// Ends a write. What a failed write leaves waits for its next attempt.
+    fn end(
+        &mut self,
+        pod: PodKey,
+        pending: PendingUpdate,
+        done: Result<(), ApiFailure>,
+        now: Instant,
+    ) {
+        let Err(failure) = done else {
+            self.pods.succeed(&pod);
+            return self.pods.server_recovered(now);
+        };
+        tracing::warn!(pod = %pod.name, namespace = %pod.namespace, error = %failure, "pod status not written; will retry");
+        let left = match &failure {
+            // The server rejects the object itself, so a retry may never succeed.
+            ApiFailure::Rejected { .. } => pending.refused(&failure),
+            _ => Some(pending),
+        };
+        let Some(left) = left else { return self.pods.succeed(&pod) };
+        let delay = |n| BACKOFF.delay(n, rand::random()).max(failure.retry_after());
+        self.pods.fail(&pod, now, failure.cause(), delay);
+        self.updates.insert(pod, left);
     }
 }
 
-async fn write_all(client: Client, mut updates: mpsc::UnboundedReceiver<(PodKey, StatusUpdate)>) {
-    let mut waiting = UpdateQueue::default();
-    let mut failures = 0;
+async fn write_all(api: ApiSender, mut updates: mpsc::UnboundedReceiver<(PodKey, StatusUpdate)>) {
+    let mut waiting = UpdateQueue::new();
     loop {
-        if waiting.order.is_empty() {
-            let Some((pod, update)) = updates.recv().await else { return };
-            waiting.put(pod, update);
-        }
-        while let Ok((pod, update)) = updates.try_recv() {
-            waiting.put(pod, update);
-        }
-        let Some((pod, pending)) = waiting.take() else { continue };
-        let (why, left) = match timeout(PATIENCE, write(&client, &pod, &pending.update)).await {
-            Ok(Ok(())) => {
-                failures = 0;
+        let due = waiting.pods.next_due();
+        tokio::select! {
+            biased;
+            update = updates.recv() => {
+                let Some((pod, update)) = update else { return };
+                waiting.put(pod, update, Instant::now());
                 continue;
             }
-            Ok(Err(error)) if is_refusal(&error) => {
-                let why = format!("pod {}/{}: {error}", pod.namespace, pod.name);
-                let left = pending.refused(&why);
-                (why, left)
-            }
-            Ok(Err(error)) => (error.to_string(), Some(pending)),
-            Err(_) => ("no answer".to_owned(), Some(pending)),
-        };
-        tracing::warn!(pod = %pod.name, namespace = %pod.namespace, error = why, "pod status not written; will retry");
-        while let Ok((pod, update)) = updates.try_recv() {
-            waiting.put(pod, update);
+            () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {}
         }
-        if let Some(pending) = left {
-            waiting.put_back(pod, pending);
-        }
-        sleep(BACKOFF.next_delay(&mut failures)).await;
+        let Some((pod, pending)) = waiting.take(Instant::now()) else { continue };
+        let done = write(&api, &pod, &pending.update).await;
+        waiting.end(pod, pending, done, Instant::now());
     }
-}
-
-/// The server rejects the object itself, so a retry may never succeed.
-fn is_refusal(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(refused) if matches!(refused.code, 400 | 422))
 }
 
 /// Nothing to write if the Pod is gone or has been replaced.
-async fn write(client: &Client, pod: &PodKey, update: &StatusUpdate) -> Result<(), kube::Error> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
+async fn write(api: &ApiSender, pod: &PodKey, update: &StatusUpdate) -> Result<(), ApiFailure> {
     if let StatusUpdate::Patch(status) | StatusUpdate::Last(status) = update {
-        let patch = Patch::Strategic(patch(&pod.uid, status));
-        let done = api.patch_status(&pod.name, &PatchParams::default(), &patch).await;
-        unless_gone(&api, pod, done.map(drop)).await?;
+        let (path, patch) = (format!("{}/status", pod.path()), patch(&pod.uid, status));
+        send_unless_gone(api, pod, ApiCall::strategic_patch(path, &patch, pod.what())).await?;
     }
     if let StatusUpdate::Last(_) | StatusUpdate::Delete = update {
         let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
-        let params = DeleteParams {
+        let options = DeleteOptions {
             grace_period_seconds: Some(0),
             preconditions: Some(preconditions),
-            ..DeleteParams::default()
+            ..DeleteOptions::default()
         };
-        let done = api.delete(&pod.name, &params).await;
-        unless_gone(&api, pod, done.map(drop)).await?;
+        send_unless_gone(api, pod, ApiCall::delete_with(pod.path(), &options, pod.what())).await?;
     }
     Ok(())
 }
 
 /// A conflict means a replaced Pod or a concurrent write; the uid decides.
-async fn unless_gone(
-    api: &Api<Pod>,
-    pod: &PodKey,
-    done: Result<(), kube::Error>,
-) -> Result<(), kube::Error> {
-    let conflict = match done {
-        Err(kube::Error::Api(refused)) if refused.code == 404 => return Ok(()),
-        Err(kube::Error::Api(refused)) if refused.code == 409 => refused,
-        done => return done,
+async fn send_unless_gone(api: &ApiSender, pod: &PodKey, call: ApiCall) -> Result<(), ApiFailure> {
+    let conflict = match api.send(call).await {
+        Err(ApiFailure::NotFound { .. }) => return Ok(()),
+        Err(conflict @ ApiFailure::Conflict { .. }) => conflict,
+        done => return done.map(drop),
     };
-    let there = api.get_opt(&pod.name).await?;
-    let same = there.is_some_and(|there| there.metadata.uid.as_ref() == Some(&pod.uid));
-    if same { Err(kube::Error::Api(conflict)) } else { Ok(()) }
+    match api.send_json::<Pod>(ApiCall::get(pod.path(), pod.what())).await {
+        Ok(there) if there.metadata.uid.as_ref() == Some(&pod.uid) => Err(conflict),
+        Ok(_) | Err(ApiFailure::NotFound { .. }) => Ok(()),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// A merge patch keeps fields that it does not name, so it names empty ones too.

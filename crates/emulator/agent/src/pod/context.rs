@@ -7,12 +7,13 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
 use nearhop_net::Namespace;
 use nearhop_runtime::client::{ApiSender, Event, EventRecorder, EventType, EventWriter};
+use nearhop_runtime::lock;
 
 use super::log::LogReader;
 use crate::addresses::AddressPool;
@@ -24,7 +25,9 @@ use crate::users::PodUsers;
 
 pub(crate) struct Context {
     pub(crate) options: Arc<Options>,
+    /// For watches.
     pub(crate) client: Client,
+    pub(crate) api: ApiSender,
     pub(crate) node: Namespace,
     pub(crate) spawner: Spawner,
     recorder: EventRecorder,
@@ -49,18 +52,20 @@ impl Context {
         node: Namespace,
         binary: Option<PathBuf>,
     ) -> Self {
-        let sender = ApiSender::new(client.clone(), "nearhop-agent");
-        let events = EventWriter::new(sender, "kubelet", &*options.node).with_host(&*options.node);
+        let api = ApiSender::new(client.clone(), "nearhop-agent");
+        let events =
+            EventWriter::new(api.clone(), "kubelet", &*options.node).with_host(&*options.node);
         Self {
             node,
             spawner: Spawner::start(),
             recorder: EventRecorder::start(events),
-            writer: StatusWriter::start(client.clone()),
+            writer: StatusWriter::start(api.clone()),
             registry: Registry::default(),
             users: PodUsers::here(),
             binary,
             pool: Mutex::new(AddressPool::new(options.pod_cidrs.clone())),
             client,
+            api,
             options,
         }
     }
@@ -102,11 +107,6 @@ impl Context {
 pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     std::fs::set_permissions(directory, Permissions::from_mode(0o700))
-}
-
-/// No code panics while it holds one of these locks in an inconsistent state.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How to run a command in a container.

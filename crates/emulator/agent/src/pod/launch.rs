@@ -74,7 +74,7 @@ impl Launch {
         let config = start_failed("CreateContainerConfigError", Retry::Soon);
         let namespace = self.pod.metadata.namespace.clone().unwrap_or_default();
         let needed = env::needs(&self.container);
-        let sources = fetch(&self.context.client, &namespace, needed).await;
+        let sources = fetch(&self.context.api, &namespace, needed).await;
         let sources = sources.map_err(start_failed("CreateContainerConfigError", Retry::Soon))?;
         let facts = Facts {
             pod: &self.pod,

@@ -5,13 +5,14 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use k8s_openapi::serde::de::DeserializeOwned;
-use kube::{Api, Client, Resource};
 use nearhop_net::{Namespace, link, star};
+use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
+use nearhop_runtime::lock;
+use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 
 use super::context::{Context, make_private};
@@ -44,7 +45,7 @@ struct HostLink {
 /// Creates a sandbox: the network, then the files.
 pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSandbox, SetupError> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let sources = fetch(&context.client, &namespace, volumes::needs(&pod)).await;
+    let sources = fetch(&context.api, &namespace, volumes::needs(&pod)).await;
     let sources = sources.map_err(SetupError::Retryable)?;
     let identity = context.users.take();
     let network = if is_on_host_network(&pod) { PodNetwork::Hosts } else { PodNetwork::Own };
@@ -197,8 +198,7 @@ impl PodSandbox {
 
     /// Releases the network and the addresses. The namespace ends with the last container.
     pub(crate) fn disconnect(&self, context: &Context) {
-        let host_link = self.host_link.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(host_link) = host_link else { return };
+        let Some(host_link) = lock(&self.host_link).take() else { return };
         if let Err(error) = link::delete(&context.node, &host_link.device) {
             tracing::debug!(device = host_link.device, %error, "link not deleted");
         }
@@ -208,15 +208,17 @@ impl PodSandbox {
 
 /// Fetches ConfigMaps and Secrets; missing ones are left out.
 pub(crate) async fn fetch(
-    client: &Client,
+    api: &ApiSender,
     namespace: &str,
     needed: Vec<Source>,
 ) -> Result<Sources, String> {
     let mut sources = Sources::default();
     for source in needed {
         let found = match &source {
-            Source::ConfigMap(name) => get(client, namespace, name).await?.map(config_map_data),
-            Source::Secret(name) => get(client, namespace, name).await?.map(secret_data),
+            Source::ConfigMap(name) => {
+                get(api, namespace, "configmaps", name).await?.map(config_map_data)
+            }
+            Source::Secret(name) => get(api, namespace, "secrets", name).await?.map(secret_data),
         };
         sources.0.extend(found.map(|data| (source, data)));
     }
@@ -233,13 +235,15 @@ fn secret_data(secret: Secret) -> Data {
     secret.data.into_iter().flatten().map(|(key, value)| (key, value.0)).collect()
 }
 
-async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, String>
-where
-    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.map_err(|error| format!("get {name:?}: {error}"))
+async fn get<K: DeserializeOwned>(
+    api: &ApiSender,
+    namespace: &str,
+    resource: &str,
+    name: &str,
+) -> Result<Option<K>, String> {
+    let path = format!("/api/v1/namespaces/{namespace}/{resource}/{name}");
+    match api.send_json(ApiCall::get(path, format!("get {name:?}"))).await {
+        Err(ApiFailure::NotFound { .. }) => Ok(None),
+        found => found.map(Some).map_err(|error| error.to_string()),
+    }
 }

@@ -82,11 +82,8 @@ pub(crate) struct Worker {
 /// Starts the task of a Pod.
 pub(crate) fn start(context: Arc<Context>, pod: Arc<Pod>) -> mpsc::UnboundedSender<Event> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let meta = &pod.metadata;
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    let key = format!("{}/{}", part(&meta.namespace), part(&meta.name));
     let worker = Worker::new(context, pod, sender.clone());
-    supervise::spawn(format!("worker of pod {key}"), worker.run(receiver));
+    supervise::spawn(format!("worker of {}", worker.key.what()), worker.run(receiver));
     sender
 }
 

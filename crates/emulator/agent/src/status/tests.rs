@@ -1,6 +1,7 @@
 //! Tests of the order of status writes, and of dropped writes.
 
 use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::fake_api::{Requests, refusal, start};
@@ -31,26 +32,25 @@ async fn until_asked(asked: &Requests, line: &str, times: usize) {
 async fn a_conflict_ends_the_update_only_if_the_pod_was_replaced() {
     let status = || StatusUpdate::Patch(Box::default());
     for (uid, taken) in [("u", false), ("other", true)] {
-        let (client, _) = start(move |line, _| match line.starts_with("GET ") {
+        let (api, _) = start(move |line, _| match line.starts_with("GET ") {
             true => there(uid),
             false => refusal(409),
-        })
-        .await;
+        });
         let updates = [status(), StatusUpdate::Last(Box::default()), StatusUpdate::Delete];
         for update in updates {
-            assert_eq!(write(&client, &key(), &update).await.is_ok(), taken, "{uid} {update:?}");
+            assert_eq!(write(&api, &key(), &update).await.is_ok(), taken, "{uid} {update:?}");
         }
     }
-    let (client, _) =
-        start(|line, _| refusal(if line.starts_with("GET ") { 404 } else { 409 })).await;
-    write(&client, &key(), &status()).await.unwrap();
+    let (api, _) = start(|line, _| refusal(if line.starts_with("GET ") { 404 } else { 409 }));
+    write(&api, &key(), &status()).await.unwrap();
 }
 
 #[test]
 fn a_rejected_status_is_dropped_but_never_a_deletion() {
+    let why = ApiFailure::NotFound { what: "no".to_owned() };
     let refuse = |update: StatusUpdate, times: u32| {
         let first = PendingUpdate { update, refusals: 0 };
-        (0..times).try_fold(first, |pending, _| pending.refused("no")).map(|pending| pending.update)
+        (0..times).try_fold(first, |pending, _| pending.refused(&why)).map(|pending| pending.update)
     };
     assert!(matches!(
         refuse(StatusUpdate::Patch(Box::default()), REFUSALS - 1),
@@ -69,14 +69,13 @@ fn a_rejected_status_is_dropped_but_never_a_deletion() {
 
 #[tokio::test]
 async fn a_deletion_is_retried_after_conflicts_and_rejections() {
-    let (client, asked) = start(|line, before| match line.split(' ').next() {
+    let (api, asked) = start(|line, before| match line.split(' ').next() {
         Some("DELETE") if before == 0 => refusal(409),
         Some("DELETE") if before == 1 => refusal(422),
         Some("PATCH") => refusal(422),
         _ => there("u"),
-    })
-    .await;
-    let writer = StatusWriter::start(client);
+    });
+    let writer = StatusWriter::start(api);
     writer.send(key(), StatusUpdate::Last(Box::default()));
     until_asked(&asked, &format!("DELETE {POD}"), 3).await;
     let patches = asked.count(&format!("PATCH {POD}/status"));
@@ -85,12 +84,11 @@ async fn a_deletion_is_retried_after_conflicts_and_rejections() {
 
 #[tokio::test]
 async fn a_permanently_rejected_status_is_dropped() {
-    let (client, asked) = start(|line, _| match line.contains("/pods/a/") {
+    let (api, asked) = start(|line, _| match line.contains("/pods/a/") {
         true => refusal(400),
         false => there("u"),
-    })
-    .await;
-    let writer = StatusWriter::start(client);
+    });
+    let writer = StatusWriter::start(api);
     writer.send(key(), StatusUpdate::Patch(Box::default()));
     let patch = format!("PATCH {POD}/status");
     until_asked(&asked, &patch, usize::try_from(REFUSALS).unwrap()).await;
@@ -112,17 +110,23 @@ fn the_newest_update_wins_and_failures_do_not_block_others() {
         let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
         StatusUpdate::Patch(Box::new(status))
     };
-    let mut waiting = UpdateQueue::default();
-    waiting.put(key("a"), update("1"));
-    waiting.put(key("b"), update("1"));
-    let (first, old) = waiting.take().unwrap();
-    waiting.put(key("a"), update("2"));
-    waiting.put_back(first, old);
-    assert_eq!(waiting.take().unwrap().0, key("b"));
-    let (last, pending) = waiting.take().unwrap();
-    let StatusUpdate::Patch(status) = pending.update else { panic!("the update is a status") };
-    assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
-    assert!(waiting.take().is_none());
+    let now = Instant::now();
+    let mut waiting = UpdateQueue::new();
+    waiting.put(key("a"), update("1"), now);
+    waiting.put(key("b"), update("1"), now);
+    let (first, old) = waiting.take(now).unwrap();
+    waiting.end(first, old, Err(ApiFailure::Conflict { what: "a".to_owned() }), now);
+    waiting.put(key("a"), update("2"), now);
+    let (second, other) = waiting.take(now).unwrap();
+    assert_eq!(second, key("b"));
+    waiting.end(second, other, Ok(()), now);
+    assert!(waiting.take(now).is_none(), "a waits for its back-off");
+    let later = now + BACKOFF.base;
+    let (last, pending) = waiting.take(later).unwrap();
+    let StatusUpdate::Patch(status) = &pending.update else { panic!("the update is a status") };
+    assert_eq!((&last, status.phase.as_deref()), (&key("a"), Some("2")));
+    waiting.end(last, pending, Ok(()), later);
+    assert!(waiting.take(later).is_none());
 }
 
 #[test]
