@@ -10,6 +10,7 @@ use nearhop_core::model::{
     ClusterIps, Pod, Service, ServicePort, ServiceType, SourceRanges, TargetPort, TopologySpec,
     TrafficPolicy,
 };
+use nearhop_runtime::client::ApiFailure;
 use serde_json::{Value, json};
 
 use crate::LabError;
@@ -87,27 +88,27 @@ pub(crate) async fn put_all(cluster: &Cluster, objects: &[Value]) -> Result<(), 
 async fn put(cluster: &Cluster, object: &Value) -> Result<(), LabError> {
     let collection = collection(object);
     let path = format!("{collection}/{}", name_of(object));
-    if cluster.get(&path).await.is_ok() {
-        cluster.patch(&path, object).await?;
-    } else {
-        cluster.create(&collection, object).await?;
-    }
+    match cluster.get(&path).await {
+        Err(LabError::Api(ApiFailure::NotFound { .. })) => {
+            cluster.create(&collection, object).await?
+        }
+        found => {
+            found?;
+            cluster.patch(&path, object).await?
+        }
+    };
     Ok(())
 }
 
-/// The path of an object's collection.
+/// The path of an object's collection. All kinds that the lab creates have regular plurals.
 fn collection(object: &Value) -> String {
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-    match object["kind"].as_str() {
-        Some("Namespace") => "/api/v1/namespaces".to_owned(),
-        Some("Service") => format!("/api/v1/namespaces/{namespace}/services"),
-        Some("EndpointSlice") => {
-            format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
-        }
-        Some("CustomResourceDefinition") => {
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned()
-        }
-        _ => format!("/api/v1/namespaces/{namespace}/pods"),
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, plural) =
+        (text(&object["apiVersion"]), text(&object["kind"]).to_lowercase() + "s");
+    let root = if version.contains('/') { "apis" } else { "api" };
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("/{root}/{version}/namespaces/{namespace}/{plural}"),
+        None => format!("/{root}/{version}/{plural}"),
     }
 }
 
@@ -247,6 +248,13 @@ fn pod(pod: &Pod) -> Result<Value, LabError> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use nearhop_runtime::client::Client;
+
     use super::*;
 
     #[test]
@@ -283,6 +291,38 @@ pod shop/sick for=cart on=n1 notready
         assert_eq!(objects[3]["spec"]["topologyKeys"], json!(["rack", "*"]));
         assert_eq!(objects[4]["spec"]["containers"][0]["image"], ECHO);
         assert!(wants_ready(&objects[4]) && !wants_ready(&objects[5]));
+    }
+
+    #[test]
+    fn collections_follow_kind_and_api_version() {
+        let path = |version: &str, kind: &str, namespace: Option<&str>| {
+            let metadata = json!({"namespace": namespace});
+            collection(&json!({"apiVersion": version, "kind": kind, "metadata": metadata}))
+        };
+        assert_eq!(path("v1", "Namespace", None), "/api/v1/namespaces");
+        assert_eq!(path("v1", "Pod", Some("shop")), "/api/v1/namespaces/shop/pods");
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+        assert_eq!(path("discovery.k8s.io/v1", "EndpointSlice", Some("shop")), slices);
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(path("apiextensions.k8s.io/v1", "CustomResourceDefinition", None), definitions);
+    }
+
+    #[tokio::test]
+    async fn an_object_is_created_only_if_the_api_does_not_have_it() {
+        for (found, sent) in [(200, "GET PATCH"), (404, "GET POST"), (503, "GET")] {
+            let methods = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&methods);
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let code = if request.method() == Method::GET { found } else { 200 };
+                seen.lock().unwrap().push(request.method().to_string());
+                let reply = Response::builder().status(code).body(Body::from(b"{}".to_vec()));
+                async { Ok::<_, Infallible>(reply.unwrap()) }
+            });
+            let cluster = Cluster::new(Client::new(service, "default"));
+            let done = put(&cluster, &namespace("shop", None)).await;
+            assert_eq!(done.is_ok(), found != 503);
+            assert_eq!(methods.lock().unwrap().join(" "), sent, "HTTP {found}");
+        }
     }
 
     #[test]
