@@ -35,9 +35,16 @@ pub struct Lab {
     spec: Spec,
     world: World,
     daemons: BTreeMap<String, Daemon>,
-    cut: BTreeSet<String>,
+    cut: BTreeSet<Link>,
     phase: LabPhase,
     _relay: Relay,
+}
+
+/// A link that a fault can cut.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Link {
+    Node(String),
+    Zone(String),
 }
 
 impl Lab {
@@ -123,25 +130,22 @@ impl Lab {
     pub(crate) async fn inject(&mut self, fault: Fault) -> Result<(), LabError> {
         match fault {
             Fault::Process(name, order) => self.order(&name, order).await,
-            Fault::Node(name, cable) => {
-                self.world.set_node(&name, cable)?;
-                self.record_cut(format!("node/{name}"), cable);
-                Ok(())
-            }
-            Fault::Zone(name, cable) => {
-                self.world.set_zone(&name, cable)?;
-                self.record_cut(format!("zone/{name}"), cable);
-                Ok(())
-            }
+            Fault::Node(name, cable) => self.set_link(Link::Node(name), cable),
+            Fault::Zone(name, cable) => self.set_link(Link::Zone(name), cable),
             Fault::HealAll => self.heal_all().await,
         }
     }
 
-    fn record_cut(&mut self, place: String, cable: Cable) {
+    fn set_link(&mut self, link: Link, cable: Cable) -> Result<(), LabError> {
+        match &link {
+            Link::Node(name) => self.world.set_node(name, cable)?,
+            Link::Zone(name) => self.world.set_zone(name, cable)?,
+        }
         match cable {
-            Cable::Cut => self.cut.insert(place),
-            Cable::Healed => self.cut.remove(&place),
+            Cable::Cut => self.cut.insert(link),
+            Cable::Healed => self.cut.remove(&link),
         };
+        Ok(())
     }
 
     async fn order(&mut self, name: &str, order: Order) -> Result<(), LabError> {
@@ -157,12 +161,8 @@ impl Lab {
     }
 
     async fn heal_all(&mut self) -> Result<(), LabError> {
-        for place in std::mem::take(&mut self.cut) {
-            match place.split_once('/') {
-                Some(("node", name)) => self.world.set_node(name, Cable::Healed)?,
-                Some((_, name)) => self.world.set_zone(name, Cable::Healed)?,
-                None => {}
-            }
+        for link in std::mem::take(&mut self.cut) {
+            self.set_link(link, Cable::Healed)?;
         }
         for daemon in self.daemons.values_mut() {
             match daemon.state().phase {
@@ -181,6 +181,10 @@ impl Lab {
         for node in &self.spec.topology.nodes {
             zones.entry(node.zone().to_owned()).or_default().push(node.name.clone());
         }
+        let cut = self.cut.iter().map(|link| match link {
+            Link::Node(name) => format!("node/{name}"),
+            Link::Zone(name) => format!("zone/{name}"),
+        });
         let state = |(name, daemon): (&String, &Daemon)| (name.clone(), daemon.state());
         Status {
             name: self.spec.name.clone(),
@@ -189,7 +193,7 @@ impl Lab {
             phase: self.phase,
             processes: self.daemons.iter().map(state).collect(),
             zones,
-            cut: self.cut.iter().cloned().collect(),
+            cut: cut.collect(),
         }
     }
 }
