@@ -7,15 +7,15 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nearhop_net::Namespace;
+use nearhop_runtime::backoff::Backoff;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// Delay before an exited process is restarted; doubles with each restart up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Delay before an exited process is restarted.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// The delay is reset if the process ran for longer than this.
 const STEADY: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ impl Daemon {
         let first = State { phase: Phase::Running, restarts: 0, last_end: None };
         let (publish, state) = watch::channel(first);
         let supervisor =
-            Supervisor { spec, publish, wait: FIRST_WAIT, since: Instant::now(), more: Vec::new() };
+            Supervisor { spec, publish, failures: 0, since: Instant::now(), more: Vec::new() };
         Ok(Self { orders: sender, state, task: tokio::spawn(supervisor.run(child, orders)) })
     }
 
@@ -124,7 +124,8 @@ impl Drop for Daemon {
 struct Supervisor {
     spec: ProcessSpec,
     publish: watch::Sender<State>,
-    wait: Duration,
+    /// Restarts in a row after short runs.
+    failures: u32,
     /// When the process was started.
     since: Instant,
     /// Added arguments of the last restart.
@@ -152,7 +153,7 @@ impl Supervisor {
                         end.map_or_else(|error| error.to_string(), |status| status.to_string());
                     child = None;
                     if self.since.elapsed() > STEADY {
-                        self.wait = FIRST_WAIT;
+                        self.failures = 0;
                     }
                     self.publish.send_modify(|state| {
                         state.phase = Phase::Waiting;
@@ -160,7 +161,7 @@ impl Supervisor {
                     });
                 }
                 Event::Due => {
-                    self.wait = (self.wait * 2).min(LONGEST_WAIT);
+                    self.failures += 1;
                     child = self.start_again();
                 }
                 Event::Over => return,
@@ -174,7 +175,7 @@ impl Supervisor {
             match child {
                 Some(child) => Event::Ended(child.wait().await),
                 None if waiting => {
-                    tokio::time::sleep(self.wait).await;
+                    tokio::time::sleep(BACKOFF.delay(self.failures, 0.0)).await;
                     Event::Due
                 }
                 None => std::future::pending().await,

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream as StdStream};
 use std::time::Duration;
 
 use nearhop_net::Namespace;
+use nearhop_runtime::server::accept;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -49,11 +50,7 @@ impl Drop for Relay {
 pub(crate) fn relay(listener: TcpListener, target: Target) -> Relay {
     Relay(tokio::spawn(async move {
         loop {
-            let Ok((client, _)) = listener.accept().await else {
-                // Probably out of file descriptors.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
+            let (client, _) = accept(&listener).await;
             let target = target.clone();
             tokio::spawn(async move {
                 // Either side may close it; a refusal closes the client's connection.
@@ -65,7 +62,6 @@ pub(crate) fn relay(listener: TcpListener, target: Target) -> Relay {
 
 async fn join(mut client: TcpStream, target: &Target) -> io::Result<()> {
     let mut server = target.connect().await?;
-    client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     tokio::io::copy_bidirectional(&mut client, &mut server).await?;
     Ok(())

@@ -1,12 +1,14 @@
 //! The state of one container. Pure.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
+use nearhop_runtime::backoff::Backoff;
 
 use super::super::probe::ProbeKind;
 use super::Action;
 
-const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
-const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(300));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -194,8 +196,6 @@ impl Container {
 
 /// The restart back-off: none, 10 s, 20 s, ... 5 min.
 fn backoff(crashes: u32) -> SignedDuration {
-    match crashes.checked_sub(1) {
-        None => SignedDuration::ZERO,
-        Some(doublings) => (FIRST_BACKOFF * (1 << doublings.min(10))).min(LONGEST_BACKOFF),
-    }
+    let wait = crashes.checked_sub(1).map_or(Duration::ZERO, |earlier| BACKOFF.delay(earlier, 0.0));
+    SignedDuration::try_from(wait).expect("five minutes at most")
 }
