@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
 use nearhop_runtime::health::Health;
-use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
+use nearhop_runtime::pki::Pair;
 
 /// A node's configuration.
 #[derive(Clone, Debug)]
@@ -55,14 +55,6 @@ pub struct Clients {
     pub authorities: String,
     /// Accepted common names.
     pub names: Vec<String>,
-}
-
-impl Clients {
-    /// API servers with a client certificate as kubeadm issues it.
-    #[must_use]
-    pub fn api_servers(authorities: String) -> Self {
-        Self { authorities, names: vec![KUBELET_CLIENT.to_owned()] }
-    }
 }
 
 impl Options {

@@ -49,17 +49,6 @@ pub fn forwarding(namespace: &Namespace) -> Result<(), NetError> {
     })
 }
 
-/// Disables the source address filter on all devices, as in new namespaces.
-/// Fails if a sysctl cannot be written.
-pub fn rp_filter_off(namespace: &Namespace) -> Result<(), NetError> {
-    namespace.attempt("switch rp_filter off", || {
-        for device in fs::read_dir(file("net/ipv4/conf"))? {
-            fs::write(device?.path().join("rp_filter"), "0")?;
-        }
-        Ok(())
-    })
-}
-
 /// Sets the defaults in the calling thread's namespace, before it has devices other than `lo`.
 pub(super) fn write_defaults() -> io::Result<()> {
     DEFAULTS.iter().try_for_each(|(path, value)| {

@@ -88,7 +88,9 @@ mod tests {
     #[test]
     fn the_certificates_name_is_authorized() {
         let authority = Authority::create("test").unwrap();
-        let clients = Clients::api_servers(authority.certificate().to_owned());
+        let (authorities, names) =
+            (authority.certificate().to_owned(), vec![KUBELET_CLIENT.to_owned()]);
+        let clients = Clients { authorities, names };
         let shown = |name: &str| {
             let pair = authority.issue_client(name).unwrap();
             [CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()]

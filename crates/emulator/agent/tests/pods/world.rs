@@ -15,6 +15,7 @@ use nearhop_agent::{Clients, Options as AgentOptions};
 use nearhop_apiserver::{ApiServer, Durability, Options};
 use nearhop_net::{Namespace, link};
 use nearhop_runtime::client::{ClientOptions, connect};
+use nearhop_runtime::pki::KUBELET_CLIENT;
 use nearhop_runtime::shutdown::Shutdown;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -58,14 +59,14 @@ pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
             user_agent: "nearhop-agent/test".to_owned(),
         };
         let client = connect(&options, None).await.expect("a client");
-        let authority = read_api(root.parent().expect("a parent directory"), "ca.crt");
+        let authorities = read_api(root.parent().expect("a parent directory"), "ca.crt");
         let taint = Taint {
             key: "nearhop.dev/lab".to_owned(),
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         };
         let options = AgentOptions {
-            clients: Some(Clients::api_servers(authority)),
+            clients: Some(Clients { authorities, names: vec![KUBELET_CLIENT.to_owned()] }),
             taints: vec![taint],
             addresses: [NODE_IP, NODE_IP6].map(|it| it.parse().expect("an address")).into(),
             pod_cidrs: ["10.244.1.0/24", "fd00:10:244:1::/64"]
