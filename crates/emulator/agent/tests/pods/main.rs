@@ -38,11 +38,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the tests whose names contain one of the words; supports `--exact` and `--list`.
+/// Runs the tests whose names contain one of the words; supports `--exact` and `--list`. nextest
+/// lists all tests with `--list --format terse` and those to leave out with `--ignored` in addition.
 #[cfg(target_os = "linux")]
 fn run_tests(words: &[&str]) -> ExitCode {
+    if words.contains(&"--ignored") {
+        return ExitCode::SUCCESS;
+    }
     let exact = words.contains(&"--exact");
-    let filters: Vec<&&str> = words.iter().filter(|word| !word.starts_with("--")).collect();
+    let is_filter = |word: &&&str| !word.starts_with("--") && **word != "terse";
+    let filters: Vec<&&str> = words.iter().filter(is_filter).collect();
     let chosen = |name: &str| {
         filters.is_empty()
             || filters
