@@ -14,6 +14,7 @@ use std::process::{Command as StdCommand, Stdio};
 use std::sync::mpsc;
 
 use nearhop_net::Namespace;
+use nearhop_net::sandbox::keep_mounts_private;
 use nearhop_runtime::supervise;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -76,7 +77,8 @@ impl Spawner {
         let handle = Handle::current();
         let work = move || {
             let _inside = handle.enter();
-            let private = keep_mounts_private();
+            let unshared = unshare(CloneFlags::CLONE_NEWNS).map_err(io::Error::from);
+            let private = unshared.and_then(|()| keep_mounts_private());
             for order in orders {
                 match (order, &private) {
                     (Order::Start { command, answer }, Ok(())) => {
@@ -197,13 +199,6 @@ fn hidden(namespace: &Namespace, stage: Stage, spec: &Path) -> StdCommand {
     let mut command = namespace.command("/proc/self/exe");
     command.args(["container", stage.argument()]).arg(spec);
     command
-}
-
-/// Makes later mounts of this thread visible to itself and its children only.
-fn keep_mounts_private() -> io::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
 }
 
 fn mount_memory(volume: &TmpfsVolume) -> io::Result<()> {

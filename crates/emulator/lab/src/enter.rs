@@ -4,15 +4,13 @@
 //! supervisor as its first process. The kernel kills all processes of a PID namespace with the first
 //! one, and the first one with its parent: however the command ends, no process remains.
 
-use std::fs;
 use std::io;
 
+use nearhop_net::sandbox::{enter_user_namespace, keep_mounts_private};
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::{getegid, geteuid};
 
 use crate::LabError;
 
@@ -29,21 +27,6 @@ pub fn enter() -> Result<(), LabError> {
             .map_err(|nested| LabError::Forbidden { direct: Errno::EPERM.into(), nested }),
         Err(errno) => Err(LabError::Unshare(errno.into())),
     }
-}
-
-/// Mounts in this namespace do not propagate to the machine.
-fn keep_mounts_private() -> io::Result<()> {
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
-}
-
-fn enter_user_namespace(spaces: CloneFlags) -> io::Result<()> {
-    let (user, group) = (geteuid(), getegid());
-    unshare(CloneFlags::CLONE_NEWUSER | spaces)?;
-    // Required before an unprivileged user may write a group map.
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("0 {user} 1\n"))?;
-    fs::write("/proc/self/gid_map", format!("0 {group} 1\n"))
 }
 
 /// Kills this process when its parent ends.

@@ -16,6 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{getegid, geteuid, write};
 
 use super::Namespace;
+use super::sandbox::NETWORK_AND_MOUNTS;
 
 /// The ID maps of a user namespace, formatted before the fork.
 #[derive(Debug)]
@@ -30,10 +31,10 @@ impl IdMaps {
         Self { user: format!("0 {} 1\n", geteuid()), group: format!("0 {} 1\n", getegid()) }
     }
 
-    /// Moves the calling process, which must have one thread, into new user, network and mount
-    /// namespaces.
-    pub(super) fn unshare(&self) -> io::Result<()> {
-        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
+    /// Moves the calling process, which must have one thread, into a new user namespace and these
+    /// new namespaces.
+    pub(super) fn unshare(&self, spaces: CloneFlags) -> io::Result<()> {
+        unshare(CloneFlags::CLONE_NEWUSER | spaces)?;
         // Required before an unprivileged user may write a group map.
         put(c"/proc/self/setgroups", "deny")?;
         put(c"/proc/self/uid_map", &self.user)?;
@@ -60,6 +61,6 @@ pub(super) fn in_network(command: &mut Command, namespace: Namespace) {
 pub(super) fn in_user_namespace(command: &mut Command, maps: IdMaps) {
     // SAFETY: `IdMaps::unshare` calls unshare, open, write and close with values made beforehand.
     unsafe {
-        command.pre_exec(move || maps.unshare());
+        command.pre_exec(move || maps.unshare(NETWORK_AND_MOUNTS));
     }
 }

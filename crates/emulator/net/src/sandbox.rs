@@ -17,6 +17,9 @@ use nix::sched::{CloneFlags, unshare};
 use super::child::{self, IdMaps};
 use super::{NetError, namespace};
 
+pub(super) const NETWORK_AND_MOUNTS: CloneFlags =
+    CloneFlags::CLONE_NEWNET.union(CloneFlags::CLONE_NEWNS);
+
 /// Set for a test binary that was started by [`run`]: the name of the test.
 const INNER: &str = "NEARHOP_SANDBOX_TEST";
 
@@ -130,7 +133,7 @@ pub fn enter() -> Result<(), SandboxError> {
     }
     match unshare_here() {
         Err(SandboxError::Forbidden { direct, .. }) => {
-            let entered = IdMaps::present_user().unshare();
+            let entered = enter_user_namespace(NETWORK_AND_MOUNTS);
             entered.map_err(|nested| SandboxError::Forbidden { direct, nested })?;
             prepare()
         }
@@ -140,7 +143,7 @@ pub fn enter() -> Result<(), SandboxError> {
 
 /// Moves the calling thread, and the threads that it starts, into new namespaces.
 fn unshare_here() -> Result<(), SandboxError> {
-    match unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
+    match unshare(NETWORK_AND_MOUNTS) {
         Ok(()) => prepare(),
         Err(Errno::EPERM) => Err(SandboxError::Forbidden {
             direct: Errno::EPERM.into(),
@@ -156,10 +159,20 @@ fn unshare_here() -> Result<(), SandboxError> {
 }
 
 fn prepare() -> Result<(), SandboxError> {
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-        .map_err(|errno| setup("keep mounts private")(errno.into()))?;
+    keep_mounts_private().map_err(setup("keep mounts private"))?;
     Ok(namespace::prepare_current("sandbox")?)
+}
+
+/// Moves the calling process, which must have one thread, into a user namespace, where it is root,
+/// and into these new namespaces.
+pub fn enter_user_namespace(spaces: CloneFlags) -> io::Result<()> {
+    IdMaps::present_user().unshare(spaces)
+}
+
+/// Makes later mounts invisible outside of the calling thread's mount namespace.
+pub fn keep_mounts_private() -> io::Result<()> {
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
 }
 
 fn setup(what: &'static str) -> impl Fn(io::Error) -> SandboxError {

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use nearhop_net::sandbox::keep_mounts_private;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chroot, pivot_root};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -53,9 +54,7 @@ const EXPANDED_ROOM: &str = "size=16m,nr_inodes=16k";
 
 /// Changes the root of the calling process and of all processes in its mount namespace.
 pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-        .map_err(|errno| format!("cannot make the mounts private: {errno}"))?;
+    keep_mounts_private().map_err(|error| format!("cannot make the mounts private: {error}"))?;
     let root = Root::new(&spec.root, spec.identity);
     let mut root = root.map_err(|error| format!("cannot create the root: {error}"))?;
     root.copy_host(&spec.files)
