@@ -12,21 +12,19 @@
 //! A port of -1 disables a server. The agent sets NEARHOP_POD, NEARHOP_NODE and NEARHOP_ZONE.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use nearhop_runtime::server::accept;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::flags::{Flags, duration};
 use super::print_line;
-use super::serve::{
-    HttpReply, HttpRequest, OpenConnections, canonical, hostname, http, listen, receive,
-};
+use super::serve::{self, HttpReply, HttpRequest, hostname, http, listen, receive};
 
 /// How often open connections are checked during shutdown.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -64,17 +62,17 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let drain = flags.text("drain").map_or(Ok(Duration::from_secs(5)), |text| duration(&text))?;
     flags.rest()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let (identity, open) = (Arc::new(Identity::read()), OpenConnections::default());
+    let (identity, open) = (Arc::new(Identity::read()), Arc::new(()));
     if let Some(port) = web {
         let identity = Arc::clone(&identity);
         let answer = move |ask: HttpRequest| std::future::ready(respond(&identity, &ask));
-        tokio::spawn(http(listen(port)?, open.clone(), answer));
+        tokio::spawn(http(listen(port)?, Arc::downgrade(&open), answer));
     }
     if let Some(port) = tcp {
-        tokio::spawn(serve_tcp(listen(port)?, Arc::clone(&identity), open.clone()));
+        tokio::spawn(serve_tcp(listen(port)?, Arc::clone(&identity), Arc::downgrade(&open)));
     }
     if let Some(port) = udp {
-        tokio::spawn(serve_udp(receive(port)?, identity));
+        tokio::spawn(serve::udp(receive(port)?, move |_, client| Some(identity.answer(client))));
     }
     let at = |port: Option<u16>| port.map_or_else(|| "no port".to_owned(), |port| port.to_string());
     print_line(&format!("serving HTTP on {}, TCP on {}, UDP on {}", at(web), at(tcp), at(udp)));
@@ -84,7 +82,7 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
         drain.as_secs()
     ));
     sleep(drain).await;
-    while open.count() > 0 {
+    while Arc::strong_count(&open) > 1 {
         sleep(GLANCE).await;
     }
     Ok(0)
@@ -99,12 +97,12 @@ fn respond(identity: &Identity, ask: &HttpRequest) -> HttpReply {
     answer
 }
 
-async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: OpenConnections) {
+async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: Weak<()>) {
     loop {
         let (stream, client) = accept(&listener).await;
-        let (identity, counted) = (Arc::clone(&identity), open.one());
+        let (identity, held) = (Arc::clone(&identity), open.upgrade());
         tokio::spawn(async move {
-            let _open = counted;
+            let _open = held;
             let _gone = serve_stream(stream, &format!("{}\n", identity.answer(client))).await;
         });
     }
@@ -119,13 +117,4 @@ async fn serve_stream(stream: TcpStream, answer: &str) -> std::io::Result<()> {
         line.clear();
     }
     Ok(())
-}
-
-async fn serve_udp(socket: UdpSocket, identity: Arc<Identity>) {
-    let mut buffer = [0; 2048];
-    loop {
-        if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
-            let _gone = socket.send_to(identity.answer(canonical(client)).as_bytes(), client).await;
-        }
-    }
 }

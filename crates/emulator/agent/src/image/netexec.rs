@@ -2,8 +2,8 @@
 //! with a few commands.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -11,16 +11,14 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::net::{TcpStream, UdpSocket, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::flags::{Flags, duration};
 use super::print_line;
-use super::serve::{
-    HttpReply, HttpRequest, OpenConnections, canonical, exchange, hostname, http, listen, receive,
-};
+use super::serve::{HttpReply, HttpRequest, exchange, hostname, http, listen, receive, udp};
 
 /// The timeout of `/dial`.
 const DIAL: Duration = Duration::from_secs(5);
@@ -36,7 +34,7 @@ struct Server {
 pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let web = flags.number("http-port", 8080)?;
     let web = u16::try_from(web).map_err(|_| format!("--http-port {web} is not a port number"))?;
-    let udp = flags.number("udp-port", 8081)?;
+    let udp_port = flags.number("udp-port", 8081)?;
     let delay = flags.number("delay-shutdown", 0)?;
     let instead = flags.text("http-override").filter(|it| !it.is_empty());
     for ignored in ["udp-listen-addresses", "sctp-port"] {
@@ -45,8 +43,9 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     flags.rest()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let server = Arc::new(Server { port: web, instead, ending: AtomicBool::new(false) });
-    if let Ok(port) = u16::try_from(udp) {
-        tokio::spawn(serve_udp(receive(port)?, port));
+    if let Ok(port) = u16::try_from(udp_port) {
+        let answer = move |text: &str, client| udp_response(text, client, port, &hostname());
+        tokio::spawn(udp(receive(port)?, answer));
         print_line(&format!("Started UDP server on port {port}"));
     }
     let answering = Arc::clone(&server);
@@ -54,7 +53,7 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
         let server = Arc::clone(&answering);
         async move { server.answer(ask).await }
     };
-    tokio::spawn(http(listen(web)?, OpenConnections::default(), answer));
+    tokio::spawn(http(listen(web)?, Weak::new(), answer));
     print_line(&format!("Started HTTP server on port {web}"));
     terminate.recv().await;
     server.ending.store(true, Ordering::Relaxed);
@@ -261,17 +260,6 @@ async fn dial_http(address: SocketAddr, request: &str) -> Result<String, String>
     let answer = sender.send_request(asked).await.map_err(|error| failed(&error))?;
     let body = answer.into_body().collect().await.map_err(|error| failed(&error))?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
-}
-
-async fn serve_udp(socket: UdpSocket, port: u16) {
-    let mut buffer = [0; 2048];
-    loop {
-        let Ok((read, client)) = socket.recv_from(&mut buffer).await else { continue };
-        let text = String::from_utf8_lossy(&buffer[..read]);
-        if let Some(answer) = udp_response(&text, canonical(client), port, &hostname()) {
-            let _gone = socket.send_to(answer.as_bytes(), client).await;
-        }
-    }
 }
 
 /// The response to a UDP command; `None` if it is unknown.

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Weak;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -60,31 +59,16 @@ pub(super) async fn exchange(address: SocketAddr, request: &str) -> io::Result<S
     Ok(String::from_utf8_lossy(&buffer[..read]).into_owned())
 }
 
-/// Converts an IPv4-mapped address.
-pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// The number of open connections.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpenConnections(Arc<AtomicUsize>);
-
-pub(super) struct ConnectionGuard(OpenConnections);
-
-impl OpenConnections {
-    pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn one(&self) -> ConnectionGuard {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        ConnectionGuard(self.clone())
-    }
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+/// Answers UDP packets for ever.
+pub(super) async fn udp(socket: UdpSocket, answer: impl Fn(&str, SocketAddr) -> Option<String>) {
+    let mut buffer = [0; 2048];
+    loop {
+        let Ok((read, peer)) = socket.recv_from(&mut buffer).await else { continue };
+        let text = String::from_utf8_lossy(&buffer[..read]);
+        let client = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        if let Some(answer) = answer(&text, client) {
+            let _gone = socket.send_to(answer.as_bytes(), peer).await;
+        }
     }
 }
 
@@ -140,19 +124,19 @@ impl HttpReply {
     }
 }
 
-/// Serves HTTP for ever.
+/// Serves HTTP for ever. Each open connection holds a reference of `open`.
 pub(super) async fn http<F>(
     listener: TcpListener,
-    open: OpenConnections,
+    open: Weak<()>,
     answer: impl Fn(HttpRequest) -> F + Clone + Send + Sync + 'static,
 ) where
     F: Future<Output = HttpReply> + Send + 'static,
 {
     loop {
         let (stream, client) = accept(&listener).await;
-        let (counted, answer) = (open.one(), answer.clone());
+        let (held, answer) = (open.upgrade(), answer.clone());
         tokio::spawn(async move {
-            let _open = counted;
+            let _open = held;
             let service = service_fn(move |request: Request<Incoming>| {
                 let (parts, _) = request.into_parts();
                 let target = parts.uri.path_and_query().map_or("/", |it| it.as_str());

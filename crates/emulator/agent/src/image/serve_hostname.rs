@@ -1,5 +1,6 @@
 //! `agnhost serve-hostname`: returns the hostname over TCP, UDP or HTTP.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use nearhop_runtime::server::accept;
@@ -9,7 +10,7 @@ use tokio::time::sleep;
 
 use super::flags::Flags;
 use super::print_line;
-use super::serve::{HttpReply, OpenConnections, hostname, http, listen, receive};
+use super::serve::{self, HttpReply, hostname, http, listen, receive};
 
 /// How long it keeps serving after SIGTERM.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
@@ -27,7 +28,8 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
         tokio::spawn(serve_tcp(listen(port)?, name.clone()));
     }
     if udp {
-        tokio::spawn(serve_udp(receive(port)?, name.clone()));
+        let name = name.clone();
+        tokio::spawn(serve::udp(receive(port)?, move |_, _| Some(name.clone())));
     }
     if web && !tcp {
         let answer = move |_| {
@@ -37,7 +39,7 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
             }
             std::future::ready(answer)
         };
-        tokio::spawn(http(listen(port)?, OpenConnections::default(), answer));
+        tokio::spawn(http(listen(port)?, Weak::new(), answer));
     }
     let failed = |error: std::io::Error| format!("wait for signals: {error}");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
@@ -56,14 +58,5 @@ async fn serve_tcp(listener: tokio::net::TcpListener, name: String) {
             let _gone = stream.write_all(name.as_bytes()).await;
             let _gone = stream.shutdown().await;
         });
-    }
-}
-
-async fn serve_udp(socket: tokio::net::UdpSocket, name: String) {
-    let mut buffer = [0; 2048];
-    loop {
-        if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
-            let _gone = socket.send_to(name.as_bytes(), client).await;
-        }
     }
 }
