@@ -196,6 +196,7 @@ impl Control {
     fn note_server_success(&mut self, now: Now) {
         if std::mem::take(&mut self.server_fails) {
             self.slices.queue.server_recovered(now.instant);
+            self.status.queue.server_recovered(now.instant);
             self.locators.iter_mut().for_each(|work| work.queue.server_recovered(now.instant));
         }
     }
@@ -216,6 +217,11 @@ impl Control {
                                 self.slices.complete_list(&mut objects, &version, &self.world)
                             }
                             Kind::Locator => self.list_locators(&mut objects, &version),
+                            Kind::Service => {
+                                let lost = self.status.statuses.complete_list(&objects, &version);
+                                lost.iter().for_each(|key| self.enqueue_status(key, now));
+                                Vec::new()
+                            }
                             _ => Vec::new(),
                         };
                         self.problems.retain(|subject, _| match subject {
@@ -273,6 +279,10 @@ impl Control {
                 if self.status.statuses.observe(&service.key, &meta) {
                     self.enqueue_status(&service.key, now);
                 }
+                true
+            }
+            Change::Gone(ObjectRef::Service(key)) => {
+                self.status.statuses.observe_deleted(key, &meta);
                 true
             }
             Change::Put(Object::Locator(locator)) => {

@@ -2,7 +2,6 @@
 
 use nearhop_core::ServiceKey;
 use nearhop_runtime::client::ApiFailure;
-use nearhop_runtime::queue::Cause;
 use tracing::{debug, warn};
 
 use super::{Control, FORBIDDEN_PAUSE, Now, STATUS_DELAY};
@@ -32,12 +31,12 @@ impl Control {
     pub(crate) fn wrote_status(&mut self, outcome: StatusOutcome, now: Now) {
         let StatusOutcome { service: key, meta, unsent, result } = outcome;
         if let Some(meta) = meta {
-            // If the server changes the conditions that it receives, another write does not help.
-            let _differs = self.status.statuses.observe(&key, &meta);
+            self.status.statuses.record_write(&key, &meta);
         }
         self.status.statuses.put_back(&key, unsent);
         let Err(failure) = result else {
             self.status.queue.succeed(&key);
+            self.note_server_success(now);
             return;
         };
         let forbidden = matches!(failure, ApiFailure::Forbidden { .. });
@@ -48,8 +47,8 @@ impl Control {
             debug!(service = %key, error = %failure, "conditions and events not written");
         }
         let least = if forbidden { FORBIDDEN_PAUSE } else { failure.retry_after() };
-        let backoff = self.choices.backoff;
-        self.status.queue.fail(&key, now.instant, Cause::Object, |failures| {
+        let backoff = self.backoff(&failure);
+        self.status.queue.fail(&key, now.instant, failure.cause(), |failures| {
             backoff.delay(failures, rand::random()).max(least)
         });
     }

@@ -81,7 +81,7 @@ impl Locators {
             return Vec::new();
         }
         let again = self.versions.complete_list(objects, version);
-        again.into_iter().map(|outdated| outdated.value).collect()
+        again.into_iter().map(|(_, outdated)| outdated.value).collect()
     }
 
     /// Whether PodLocators can be written.

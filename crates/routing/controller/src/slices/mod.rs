@@ -149,14 +149,14 @@ impl Slices {
         world: &World,
     ) -> Vec<Change> {
         let again = self.versions.complete_list(names, version);
-        for Outdated { version, value, .. } in &again {
+        for (name, Outdated { version, value, .. }) in &again {
             if let Change::Put(Object::Slice(slice)) = value {
                 info!(slice = %slice.name, "API server lost a write, probably by a restore");
                 let observed = || ObservedWrite::Version(version.clone());
-                self.note_write(slice.service(), &name_of(slice), observed, world);
+                self.note_write(slice.service(), name, observed, world);
             }
         }
-        again.into_iter().map(|outdated| outdated.value).collect()
+        again.into_iter().map(|(_, outdated)| outdated.value).collect()
     }
 
     /// Records a write to a slice whose Service is being written, for its current Service and its

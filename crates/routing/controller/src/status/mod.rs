@@ -2,20 +2,24 @@
 //!
 //! Every plan comes with judgements. The controller writes them after a short delay, so that a
 //! state that flaps is written only once. It compares them with the conditions in the Service's
-//! status, so a restart writes nothing again.
+//! status, so a restart writes nothing again. The reply to an own write counts at once; the watch
+//! may show the status before it afterwards.
 
 pub(crate) mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use nearhop_api::Meta;
+use nearhop_api::{Meta, Version};
 use nearhop_core::condition::Judgement;
 use nearhop_core::hint::{AUTO_DISABLED, AUTO_ENABLED, EventKind};
 use nearhop_core::model::Service;
-use nearhop_core::{Condition, ConditionStatus, Name, ServiceKey};
+use nearhop_core::{Condition, ConditionStatus, Name, ObjectRef, ServiceKey};
+use nearhop_runtime::client::KnownVersions;
 use nearhop_runtime::queue::WorkQueue;
+
+use crate::slices::stamp;
 
 /// A Service gets at most this many events at once, and then one per [`EVENT_PERIOD`], so that a
 /// state that flaps does not fill etcd.
@@ -90,15 +94,53 @@ pub(crate) struct Statuses {
     /// When this process started: it does not report the first problem of an older Service again.
     started: Timestamp,
     entries: BTreeMap<ServiceKey, Entry>,
+    versions: KnownVersions<ServiceKey, Name, Version, Meta>,
 }
 
 impl Statuses {
     pub(crate) fn new(domain: &str, started: Timestamp) -> Self {
-        Self { domain: domain.to_owned(), started, entries: BTreeMap::new() }
+        let (entries, versions) = (BTreeMap::new(), KnownVersions::default());
+        Self { domain: domain.to_owned(), started, entries, versions }
+    }
+
+    /// Handles a status that the watch shows. Returns whether it is new and differs from the
+    /// assessment.
+    pub(crate) fn observe(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
+        self.versions.observe(key, stamp(meta), meta) && self.record(key, meta)
+    }
+
+    /// Handles a Service that the watch shows as deleted.
+    pub(crate) fn observe_deleted(&mut self, key: &ServiceKey, meta: &Meta) {
+        self.versions.observe_deleted(key, stamp(meta));
+    }
+
+    /// Handles a list. Returns the Services of which the server lost an own write, and whose status
+    /// differs from the assessment.
+    pub(crate) fn complete_list(
+        &mut self,
+        objects: &BTreeSet<ObjectRef>,
+        version: &Version,
+    ) -> Vec<ServiceKey> {
+        let key = |object: &ObjectRef| match object {
+            ObjectRef::Service(key) => Some(key.clone()),
+            _ => None,
+        };
+        let mut listed = objects.iter().filter_map(key).collect();
+        let lost = self.versions.complete_list(&mut listed, version).into_iter();
+        lost.filter_map(|(key, lost)| self.record(&key, &lost.value).then_some(key)).collect()
+    }
+
+    /// Handles the reply to an own write. The watch may have shown a later status, or the end of
+    /// the Service, before.
+    pub(crate) fn record_write(&mut self, key: &ServiceKey, meta: &Meta) {
+        if self.entries.contains_key(key) && self.versions.record_write(key, stamp(meta)) {
+            // If the server changes the conditions that it receives, another write does not help.
+            let _differs = self.record(key, meta);
+        }
     }
 
     /// Records the status that the server has. Returns whether it differs from the assessment.
-    pub(crate) fn observe(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
+    fn record(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
         let ours: Vec<Condition> =
             meta.conditions.iter().filter(|c| self.is_ours(&c.kind)).cloned().collect();
         let entry = self.entries.entry(key.clone()).or_default();
@@ -307,7 +349,11 @@ mod tests {
     }
 
     fn meta(conditions: Vec<Condition>) -> Meta {
-        let (uid, version) = (Name::from("u"), nearhop_api::Version::from("1"));
+        meta_at("1", conditions)
+    }
+
+    fn meta_at(version: &str, conditions: Vec<Condition>) -> Meta {
+        let (uid, version) = (Name::from("u"), Version::from(version));
         Meta { uid, version, generation: 0, conditions }
     }
 
@@ -357,6 +403,47 @@ mod tests {
         let fine = judgement(ConditionStatus::True, "HintsWritten", "");
         let reported = report(&mut statuses, assessment(fine)).unwrap();
         assert_eq!(reported.events[0].kind, EventKind::Normal);
+    }
+
+    /// Statuses that wrote a condition as version 8 of the Service.
+    fn written() -> Statuses {
+        let mut statuses = seen(Vec::new());
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        statuses.assess(&service(), assessment(fine));
+        let conditions = statuses.take_write(&key(), now()).unwrap().conditions.unwrap();
+        statuses.record_write(&key(), &meta_at("8", conditions));
+        statuses
+    }
+
+    #[test]
+    fn a_late_watch_event_does_not_replace_an_own_write() {
+        let mut statuses = written();
+        assert!(!statuses.observe(&key(), &meta_at("6", Vec::new())), "the watch is behind");
+        assert_eq!(statuses.take_write(&key(), now()), None, "the condition is not written again");
+        assert!(statuses.observe(&key(), &meta_at("9", Vec::new())), "another client removed it");
+        assert!(statuses.take_write(&key(), now()).unwrap().conditions.is_some());
+    }
+
+    #[test]
+    fn a_late_reply_does_not_replace_what_the_watch_shows() {
+        let mut statuses = written();
+        let conditions = statuses.entries[&key()].seen.clone();
+        assert!(statuses.observe(&key(), &meta_at("9", Vec::new())));
+        statuses.record_write(&key(), &meta_at("8", conditions.clone()));
+        assert!(statuses.take_write(&key(), now()).unwrap().conditions.is_some());
+        statuses.observe_deleted(&key(), &meta_at("10", Vec::new()));
+        statuses.forget(&key());
+        statuses.record_write(&key(), &meta_at("9", conditions));
+        assert!(statuses.entries.is_empty(), "the Service is gone");
+    }
+
+    #[test]
+    fn conditions_that_a_restored_server_lost_are_written_again() {
+        let mut statuses = written();
+        assert!(!statuses.observe(&key(), &meta_at("1", Vec::new())), "an object of the list");
+        let objects = BTreeSet::from([ObjectRef::Service(key())]);
+        assert_eq!(statuses.complete_list(&objects, &Version::from("9")), [key()]);
+        assert!(statuses.take_write(&key(), now()).unwrap().conditions.is_some());
     }
 
     #[test]

@@ -195,11 +195,15 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
 
     /// Adds own writes that are newer than a list to its names, and forgets objects that it shows
     /// to be deleted. Returns the states that are valid again, because the server lost an own
-    /// write.
+    /// write, by name.
     ///
     /// A list that is older than what the watch showed before comes from a server that was restored
     /// from a backup: it has none of the later writes.
-    pub fn complete_list(&mut self, names: &mut BTreeSet<K>, at: &V) -> Vec<Outdated<U, V, T>> {
+    pub fn complete_list(
+        &mut self,
+        names: &mut BTreeSet<K>,
+        at: &V,
+    ) -> Vec<(K, Outdated<U, V, T>)> {
         let restored = self.latest.as_ref().is_some_and(|latest| at < latest);
         self.latest = Some(at.clone());
         let mut again = Vec::new();
@@ -219,7 +223,7 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
             };
             if let Some(old) = outdated.take_if(|_| lost && names.contains(name)) {
                 *known = Known::Watched { uid: old.uid.clone(), version: old.version.clone() };
-                again.push(*old);
+                again.push((name.clone(), *old));
             }
             names.contains(name)
         });

@@ -80,7 +80,7 @@ impl Elector {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.report(explain(&error, &self.options)),
             Err(_) => {
-                self.report("the API server does not reply in time to the release".to_owned())
+                self.report("the API server does not reply in time to the release".to_owned());
             }
         }
     }
