@@ -1,33 +1,28 @@
 //! PodLocators: the CustomResourceDefinition, which a cluster needs first, and the request bodies.
 //! This module sends nothing.
 
-use nearhop_core::Name;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::Locator;
+use nearhop_core::{Kind, Name};
 use serde_json::{Map, Value, json};
 
 use crate::meta::Version;
 
 /// API group.
 pub const GROUP: &str = "nearhop.dev";
-/// Group and version.
-pub const API_VERSION: &str = "nearhop.dev/v1alpha1";
-/// Kind.
-pub const KIND: &str = "PodLocator";
-/// Resource, as in paths and RBAC rules.
-pub const RESOURCE: &str = "podlocators";
 
 /// The CustomResourceDefinition (KEP-536 "New PodLocator resource").
 pub fn definition() -> Value {
+    let (kind, resource) = (Kind::Locator.as_str(), Kind::Locator.resource());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{RESOURCE}.{GROUP}")},
+        "metadata": {"name": format!("{resource}.{GROUP}")},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND, "listKind": format!("{KIND}List"), "plural": RESOURCE,
+                "kind": kind, "listKind": format!("{kind}List"), "plural": resource,
                 "singular": "podlocator", "shortNames": ["podloc"],
             },
             "versions": [{
@@ -84,8 +79,8 @@ fn columns() -> Value {
 /// The body that creates a PodLocator, owned by its Pod.
 pub fn locator_to_create(locator: &Locator) -> Vec<u8> {
     let mut body = json!({
-        "apiVersion": API_VERSION,
-        "kind": KIND,
+        "apiVersion": Kind::Locator.api_version(),
+        "kind": Kind::Locator.as_str(),
         "metadata": {
             "name": locator.key.name.as_str(),
             "namespace": locator.key.namespace.as_str(),
@@ -230,11 +225,7 @@ mod tests {
         let version = spec["versions"][0]["name"].as_str().unwrap_or_default();
         assert_eq!(
             format!("{}/{version}", spec["group"].as_str().unwrap_or_default()),
-            API_VERSION
-        );
-        assert_eq!(
-            (&spec["names"]["kind"], &spec["names"]["plural"]),
-            (&json!(KIND), &json!(RESOURCE))
+            Kind::Locator.api_version()
         );
         let shape = &spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
         let written = created(&locator());

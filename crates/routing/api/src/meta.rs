@@ -21,12 +21,6 @@ impl Version {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// Whether this version is equal to or later than the other. Versions without an order must be
-    /// equal.
-    pub fn is_at_least(&self, other: &Self) -> bool {
-        self.0 == other.0 || self.partial_cmp(other) == Some(Ordering::Greater)
-    }
 }
 
 impl From<&str> for Version {
@@ -124,14 +118,14 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_as_numbers() {
-        let at_least = |a: &str, b: &str| Version::from(a).is_at_least(&Version::from(b));
-        assert!(at_least("10", "9"));
-        assert!(!at_least("9", "10"));
-        assert!(at_least("10", "10"));
-        assert!(at_least("18446744073709551617", "18446744073709551616"));
-        assert!(at_least("abc", "abc"));
-        assert!(!at_least("abd", "abc"), "a version that is not a number is never later");
-        assert!(!at_least("", "1"));
+        let order = |a: &str, b: &str| Version::from(a).partial_cmp(&Version::from(b));
+        assert_eq!(order("10", "9"), Some(Ordering::Greater));
+        assert_eq!(order("9", "10"), Some(Ordering::Less));
+        assert_eq!(order("10", "10"), Some(Ordering::Equal));
+        assert_eq!(order("18446744073709551617", "18446744073709551616"), Some(Ordering::Greater));
+        assert_eq!(Version::from("abc"), Version::from("abc"));
+        assert_eq!(order("abd", "abc"), None, "a version that is not a number is never later");
+        assert_eq!(order("", "1"), None);
     }
 
     #[test]

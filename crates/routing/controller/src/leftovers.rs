@@ -6,9 +6,8 @@
 //! controller, which manages them afterwards, hints included. This module only removes nearhop's
 //! annotation from them, because that controller does not know it.
 
-use nearhop_api::locator::{API_VERSION, RESOURCE};
 use nearhop_core::labels::well_known;
-use nearhop_core::{Name, ServiceKey, routing};
+use nearhop_core::{Kind, ObjectRef, routing};
 use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
 use serde_json::{Value, json};
 
@@ -21,7 +20,6 @@ const PAGE: usize = 500;
 /// The list has metadata only: endpoints and Pods' labels are not used here.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const WHOLE: &str = "application/json";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 /// What to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,26 +66,21 @@ pub(crate) async fn remove(sender: &ApiSender, scope: Scope) -> Result<Removed, 
 
 async fn remove_slices(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let ours = managed_by(well_known::NEARHOP_CONTROLLER);
-    let found =
-        List { path: SLICES, labels: Some(&ours), accept: METADATA_ONLY, what: "EndpointSlices" };
-    let found = found.read(sender, |_| true).await?;
-    let path = |object: &Object| object.path("/apis/discovery.k8s.io/v1", "endpointslices");
-    delete_all(sender, &found, path, "EndpointSlice").await
+    let list = List { kind: Kind::Slice, labels: Some(&ours), accept: METADATA_ONLY };
+    delete_all(sender, &list.read(sender, |_| true).await?).await
 }
 
 async fn remove_annotations(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let theirs = managed_by(well_known::IN_TREE_CONTROLLER);
-    let list =
-        List { path: SLICES, labels: Some(&theirs), accept: METADATA_ONLY, what: "EndpointSlices" };
+    let list = List { kind: Kind::Slice, labels: Some(&theirs), accept: METADATA_ONLY };
     let annotated =
         |slice: &Value| slice["metadata"]["annotations"][routing::ANNOTATION].is_string();
     let mut removed = 0;
-    for object in list.read(sender, annotated).await? {
-        let path = object.path("/apis/discovery.k8s.io/v1", "endpointslices");
+    for (slice, uid) in list.read(sender, annotated).await? {
         let annotations = json!({routing::ANNOTATION: null});
         // Because of the UID, the patch does not apply to a new slice with the same name.
-        let body = json!({"metadata": {"uid": object.uid, "annotations": annotations}});
-        let call = ApiCall::merge_patch(path, &body, object.what("EndpointSlice"));
+        let body = json!({"metadata": {"uid": uid, "annotations": annotations}});
+        let call = ApiCall::merge_patch(slice.path(), &body, slice.to_string());
         removed += usize::from(is_done(sender.send(call).await)?);
     }
     Ok(removed)
@@ -96,12 +89,13 @@ async fn remove_annotations(sender: &ApiSender) -> Result<usize, ApiFailure> {
 async fn remove_conditions(sender: &ApiSender, scope: Scope) -> Result<usize, ApiFailure> {
     let unlabelled = format!("{}!={SERVICE_PROXY}", well_known::SERVICE_PROXY_NAME);
     let labels = (scope == Scope::OfReplace).then_some(unlabelled.as_str());
-    let list = List { path: "/api/v1/services", labels, accept: WHOLE, what: "Services" };
+    let list = List { kind: Kind::Service, labels, accept: WHOLE };
     let mut removed = 0;
-    for object in list.read(sender, has_conditions).await? {
-        let service = ServiceKey { namespace: object.namespace, name: object.name };
-        let call = apply_conditions(&service, &object.uid, &[]);
-        removed += usize::from(is_done(sender.send(call).await)?);
+    for (object, uid) in list.read(sender, has_conditions).await? {
+        if let ObjectRef::Service(service) = object {
+            let call = apply_conditions(&service, &uid, &[]);
+            removed += usize::from(is_done(sender.send(call).await)?);
+        }
     }
     Ok(removed)
 }
@@ -117,26 +111,22 @@ fn has_conditions(service: &Value) -> bool {
 }
 
 async fn remove_locators(sender: &ApiSender) -> Result<usize, ApiFailure> {
-    let (prefix, what) = (format!("/apis/{API_VERSION}"), "PodLocators");
-    let path = format!("{prefix}/{RESOURCE}");
-    let list = List { path: &path, labels: None, accept: METADATA_ONLY, what };
+    let list = List { kind: Kind::Locator, labels: None, accept: METADATA_ONLY };
     let found = match list.read(sender, |_| true).await {
         // The CRD is missing, so there are no PodLocators.
         Err(ApiFailure::NotFound { .. }) => return Ok(0),
         found => found?,
     };
-    delete_all(sender, &found, |object| object.path(&prefix, RESOURCE), "PodLocator").await
+    delete_all(sender, &found).await
 }
 
 async fn delete_all(
     sender: &ApiSender,
-    objects: &[Object],
-    path: impl Fn(&Object) -> String,
-    kind: &str,
+    objects: &[(ObjectRef, String)],
 ) -> Result<usize, ApiFailure> {
     let mut deleted = 0;
-    for object in objects {
-        let call = ApiCall::delete(path(object), &object.uid, None, object.what(kind));
+    for (object, uid) in objects {
+        let call = ApiCall::delete(object.path(), uid, None, object.to_string());
         deleted += usize::from(is_done(sender.send(call).await)?);
     }
     Ok(deleted)
@@ -159,51 +149,32 @@ fn managed_by(controller: &str) -> String {
     format!("{}={controller}", well_known::MANAGED_BY)
 }
 
-/// An object in a list.
-struct Object {
-    namespace: Name,
-    name: Name,
-    uid: String,
-}
-
-impl Object {
-    fn of(item: &Value) -> Self {
-        let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace").into(), text("name").into());
-        Self { namespace, name, uid: text("uid").to_owned() }
-    }
-
-    fn path(&self, prefix: &str, resource: &str) -> String {
-        format!("{prefix}/namespaces/{}/{resource}/{}", self.namespace, self.name)
-    }
-
-    fn what(&self, kind: &str) -> String {
-        format!("{kind} {}/{}", self.namespace, self.name)
-    }
-}
-
 /// A list over all namespaces.
 struct List<'a> {
-    path: &'a str,
+    kind: Kind,
     labels: Option<&'a str>,
     accept: &'static str,
-    what: &'static str,
 }
 
 impl List<'_> {
-    /// Reads the list page by page, and returns the objects that match.
+    /// Reads the list page by page, and returns the objects that match, with their UIDs.
     async fn read(
         &self,
         sender: &ApiSender,
         matches: impl Fn(&Value) -> bool,
-    ) -> Result<Vec<Object>, ApiFailure> {
+    ) -> Result<Vec<(ObjectRef, String)>, ApiFailure> {
+        let object = |item: &Value| {
+            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
+            let name = self.kind.reference(text("namespace").into(), text("name").into());
+            (name, text("uid").to_owned())
+        };
         let (mut found, mut next) = (Vec::new(), String::new());
         loop {
-            let what = format!("the list of {}", self.what);
+            let what = format!("the list of {}s", self.kind);
             let call = ApiCall { accept: self.accept, ..ApiCall::get(self.page(&next), what) };
             let page: Value = sender.send_json(call).await?;
             let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-            found.extend(items.iter().filter(|item| matches(item)).map(Object::of));
+            found.extend(items.iter().filter(|item| matches(item)).map(object));
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() {
                 return Ok(found);
@@ -220,6 +191,6 @@ impl List<'_> {
         if !after.is_empty() {
             query.append_pair("continue", after);
         }
-        format!("{}?{}", self.path, query.finish())
+        format!("{}?{}", self.kind.path(None), query.finish())
     }
 }

@@ -34,7 +34,7 @@ pub const CLUSTER_RULES: &[Rule] = &[
     // Needed only if the feature gate PodLocator is on.
     Rule::new(
         nearhop_api::locator::GROUP,
-        nearhop_api::locator::RESOURCE,
+        nearhop_core::Kind::Locator.resource(),
         &["create", "delete", "list", "patch", "watch"],
     ),
 ];

@@ -39,7 +39,7 @@ impl Kind {
         Self::Locator,
     ];
 
-    fn names(self) -> (&'static str, &'static str, &'static str) {
+    const fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Node => ("v1", "Node", "nodes"),
             Self::Namespace => ("v1", "Namespace", "namespaces"),
@@ -52,23 +52,33 @@ impl Kind {
     }
 
     /// `apiVersion`: API group and version.
-    pub fn api_version(self) -> &'static str {
+    pub const fn api_version(self) -> &'static str {
         self.names().0
     }
 
     /// `kind`.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         self.names().1
     }
 
     /// The resource, as in paths and RBAC rules.
-    pub fn resource(self) -> &'static str {
+    pub const fn resource(self) -> &'static str {
         self.names().2
     }
 
     /// Whether objects of this kind are in a namespace.
     pub fn is_namespaced(self) -> bool {
         !matches!(self, Self::Node | Self::Namespace | Self::ServiceCidr)
+    }
+
+    /// The path of its collection at the API server: in one namespace, or in the whole cluster.
+    pub fn path(self, namespace: Option<&str>) -> String {
+        let (version, _, resource) = self.names();
+        let root = if version == "v1" { "api" } else { "apis" };
+        match namespace {
+            Some(namespace) => format!("/{root}/{version}/namespaces/{namespace}/{resource}"),
+            None => format!("/{root}/{version}/{resource}"),
+        }
     }
 
     /// A reference to an object of this kind. The namespace is ignored if the kind is not
@@ -123,6 +133,18 @@ impl ObjectRef {
             Self::Slice(..) => Kind::Slice,
             Self::Locator(_) => Kind::Locator,
         }
+    }
+
+    /// Its path at the API server.
+    pub fn path(&self) -> String {
+        let (namespace, name) = match self {
+            Self::Node(name) | Self::Namespace(name) | Self::ServiceCidr(name) => (None, name),
+            Self::Service(ServiceKey { namespace, name })
+            | Self::Pod(PodKey { namespace, name })
+            | Self::Locator(PodKey { namespace, name })
+            | Self::Slice(namespace, name) => (Some(namespace.as_str()), name),
+        };
+        format!("{}/{name}", self.kind().path(namespace))
     }
 }
 
@@ -230,5 +252,24 @@ impl Change {
     /// The change that creates or updates this object.
     pub fn put(object: impl Into<Object>) -> Self {
         Self::Put(object.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_group_version_and_namespace() {
+        assert_eq!(Kind::Pod.path(None), "/api/v1/pods");
+        assert_eq!(
+            Kind::Slice.path(Some("a")),
+            "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices"
+        );
+        let (namespace, name) = (Name::from("a"), Name::from("b"));
+        let path = |kind: Kind| kind.reference(namespace.clone(), name.clone()).path();
+        assert_eq!(path(Kind::Service), "/api/v1/namespaces/a/services/b");
+        assert_eq!(path(Kind::Namespace), "/api/v1/namespaces/b");
+        assert_eq!(path(Kind::Locator), "/apis/nearhop.dev/v1alpha1/namespaces/a/podlocators/b");
     }
 }

@@ -2,10 +2,10 @@
 //! the watch shows the new state.
 
 use http::Method;
-use nearhop_api::locator::{API_VERSION, RESOURCE, locator_to_create, locator_to_patch};
+use nearhop_api::locator::{locator_to_create, locator_to_patch};
 use nearhop_api::{Changed, Version, decode_object};
 use nearhop_core::model::Locator;
-use nearhop_core::{Kind, Name, PodKey};
+use nearhop_core::{Kind, Name, ObjectRef, PodKey};
 use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
 
 use super::Counted;
@@ -124,22 +124,22 @@ async fn change(sender: &ApiSender, job: &LocatorJob) -> Result<LocatorStep, Api
 }
 
 fn call(job: &LocatorJob) -> ApiCall {
-    let PodKey { namespace, name } = job.key();
-    let collection = format!("/apis/{API_VERSION}/namespaces/{namespace}/{RESOURCE}");
+    let path = || ObjectRef::Locator(job.key().clone()).path();
     match job {
         LocatorJob::Create(locator) => {
+            let collection = Kind::Locator.path(Some(&job.key().namespace));
             ApiCall::create(collection, locator_to_create(locator), job.what())
         }
         LocatorJob::Update { base, before, after } => ApiCall::new(
             Method::PATCH,
-            format!("{collection}/{name}"),
+            path(),
             "application/merge-patch+json",
             locator_to_patch(before, after, &base.version),
             job.what(),
         ),
         LocatorJob::Delete(_, base) => {
             let version = Some(base.version.as_str());
-            ApiCall::delete(format!("{collection}/{name}"), &base.uid, version, job.what())
+            ApiCall::delete(path(), &base.uid, version, job.what())
         }
     }
 }

@@ -35,10 +35,6 @@ pub(crate) fn stamp(meta: &Meta) -> (&Name, &Version) {
     (&meta.uid, &meta.version)
 }
 
-pub(crate) fn name_of(slice: &Slice) -> ObjectRef {
-    ObjectRef::Slice(slice.namespace.clone(), slice.name.clone())
-}
-
 /// A write to a slice that the feed showed while the controller was writing its Service: by the
 /// controller itself or by another client.
 #[derive(Debug, PartialEq)]
@@ -123,7 +119,7 @@ impl Slices {
         change: &Change,
         world: &World,
     ) -> bool {
-        let name = name_of(slice);
+        let name = slice.reference();
         let new = self.versions.observe(&name, stamp(meta), change);
         if new {
             let observed = || ObservedWrite::Version(meta.version.clone());
@@ -183,7 +179,7 @@ impl Slices {
 
     /// The slice with the UID and version to base a write on.
     pub(crate) fn base(&self, slice: &Arc<Slice>) -> Option<Base> {
-        let (uid, version) = self.versions.get(&name_of(slice))?;
+        let (uid, version) = self.versions.get(&slice.reference())?;
         Some(Base { slice: slice.clone(), uid: uid.clone(), version: version.clone() })
     }
 
@@ -294,7 +290,7 @@ impl Slices {
                 self.metrics.change(operation);
                 let Changed { change, meta, .. } = *changed;
                 let Some(Change::Put(Object::Slice(slice))) = &change else { return None };
-                let name = name_of(slice);
+                let name = slice.reference();
                 if let Some(in_flight) = in_flight {
                     in_flight.explain(&name, &ObservedWrite::Version(meta.version.clone()));
                 }
@@ -303,7 +299,7 @@ impl Slices {
             Step::Found(base, changed) => {
                 let Changed { change, meta, .. } = *changed;
                 let Some(Change::Put(Object::Slice(slice))) = &change else { return None };
-                let new = self.versions.record_conflict(&name_of(slice), &base, stamp(&meta));
+                let new = self.versions.record_conflict(&slice.reference(), &base, stamp(&meta));
                 change.filter(|_| new)
             }
             Step::Deleted(name, uid) => {

@@ -15,7 +15,6 @@ use nearhop_core::{Kind, Name, ObjectRef, ServiceKey};
 use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
 use serde_json::Value;
 
-use super::name_of;
 use crate::metrics::Operation;
 use crate::mode::{Mode, SERVICE_PROXY};
 use crate::status::write::apply_conditions;
@@ -119,9 +118,8 @@ enum Claim {
 }
 
 async fn read_claim(sender: &ApiSender, job: &Job, mode: Mode) -> Result<Claim, ApiFailure> {
-    let ServiceKey { namespace, name } = &job.service;
-    let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-    let body = match sender.send(ApiCall::get(path, format!("Service {}", job.service))).await {
+    let service = ObjectRef::Service(job.service.clone());
+    let body = match sender.send(ApiCall::get(service.path(), service.to_string())).await {
         Err(ApiFailure::NotFound { .. }) => return Ok(Claim::Orphaned),
         reply => reply?,
     };
@@ -153,20 +151,8 @@ async fn remove_conditions(
     }
 }
 
-fn collection(namespace: &Name) -> String {
-    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
-}
-
-fn object(slice: &Slice) -> String {
-    format!("{}/{}", collection(&slice.namespace), slice.name)
-}
-
-fn what(slice: &Slice) -> String {
-    format!("EndpointSlice {}/{}", slice.namespace, slice.name)
-}
-
 fn vanished(base: &Base) -> Step {
-    Step::Vanished(name_of(&base.slice), base.uid.clone())
+    Step::Vanished(base.slice.reference(), base.uid.clone())
 }
 
 async fn create(
@@ -175,28 +161,28 @@ async fn create(
     service: &ServiceKey,
 ) -> Result<Step, ApiFailure> {
     let what = format!("a new EndpointSlice of Service {service}");
-    let body = slice_to_create(slice, service);
-    let reply = sender.send(ApiCall::create(collection(&slice.namespace), body, what)).await?;
+    let (path, body) = (Kind::Slice.path(Some(&slice.namespace)), slice_to_create(slice, service));
+    let reply = sender.send(ApiCall::create(path, body, what)).await?;
     Ok(Step::Wrote(Operation::Create, Box::new(decode_object(Kind::Slice, &reply))))
 }
 
 async fn update(sender: &ApiSender, base: &Base, slice: &Slice) -> Result<Step, ApiFailure> {
+    let name = base.slice.reference();
     let call = ApiCall::new(
         Method::PATCH,
-        object(&base.slice),
+        name.path(),
         "application/merge-patch+json",
         slice_to_patch(&base.slice, slice, &base.version),
-        what(&base.slice),
+        name.to_string(),
     );
     let reply = sender.send(call).await?;
     Ok(Step::Wrote(Operation::Update, Box::new(decode_object(Kind::Slice, &reply))))
 }
 
 async fn delete(sender: &ApiSender, base: &Base) -> Result<Step, ApiFailure> {
-    let version = Some(base.version.as_str());
-    let call = ApiCall::delete(object(&base.slice), &base.uid, version, what(&base.slice));
-    sender.send(call).await?;
-    Ok(Step::Deleted(name_of(&base.slice), base.uid.clone()))
+    let (name, version) = (base.slice.reference(), Some(base.version.as_str()));
+    sender.send(ApiCall::delete(name.path(), &base.uid, version, name.to_string())).await?;
+    Ok(Step::Deleted(name, base.uid.clone()))
 }
 
 /// After a conflict, reads the slice again: the next plan must not wait for the watch.
@@ -211,7 +197,10 @@ async fn read_again(
             steps.push(vanished(base));
             return failure;
         }
-        ApiFailure::Conflict { .. } => ApiCall::get(object(&base.slice), what(&base.slice)),
+        ApiFailure::Conflict { .. } => {
+            let name = base.slice.reference();
+            ApiCall::get(name.path(), name.to_string())
+        }
         failure => return failure,
     };
     match sender.send(call).await {

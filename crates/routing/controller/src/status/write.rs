@@ -5,7 +5,7 @@ use http::Method;
 use nearhop_api::Meta;
 use nearhop_api::write::conditions_to_apply;
 use nearhop_core::hint::EventKind;
-use nearhop_core::{Condition, ServiceKey};
+use nearhop_core::{Condition, ObjectRef, ServiceKey};
 use nearhop_runtime::client::{
     ApiCall, ApiFailure, ApiSender, Event, EventType, EventWriter, ObjectReference,
 };
@@ -63,10 +63,10 @@ pub(crate) fn apply_conditions(
     uid: &str,
     conditions: &[Condition],
 ) -> ApiCall {
-    let ServiceKey { namespace, name } = service;
+    let path = ObjectRef::Service(service.clone()).path();
     ApiCall::new(
         Method::PATCH,
-        format!("/api/v1/namespaces/{namespace}/services/{name}/status?force=true"),
+        format!("{path}/status?force=true"),
         "application/apply-patch+yaml",
         conditions_to_apply(service, uid, conditions),
         format!("status of Service {service}"),
