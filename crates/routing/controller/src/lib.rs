@@ -23,6 +23,7 @@ pub mod rbac;
 mod run;
 mod slices;
 mod status;
+mod throttle;
 
 use std::time::Duration;
 

@@ -24,9 +24,8 @@ use tracing::info;
 use crate::control::{Acting, Choices, Control, Now, kinds};
 use crate::diff::{diff, diff_locator, diff_orphans};
 use crate::leftovers::{Removed, Scope, remove};
-use crate::locators::write::{LocatorJob, LocatorOutcome, write as write_locator};
-use crate::slices::write::{Job, Outcome, write as write_slices};
-use crate::status::StatusWrite;
+use crate::locators::write::{LocatorOutcome, write as write_locator};
+use crate::slices::write::{Outcome, write as write_slices};
 use crate::status::write::{StatusOutcome, write as write_status};
 use crate::{Deps, FIELD_MANAGER, Options, Until};
 
@@ -215,23 +214,34 @@ impl Loop {
     fn start_work(&mut self) {
         let now = now();
         while let Some(job) = self.control.next_job(now) {
-            let sender = self.sender.clone();
-            self.tasks.spawn(async move { Event::WroteSlices(guarded_slices(&sender, job).await) });
+            let (sender, service) = (self.sender.clone(), job.service.clone());
+            let what = format!("Service {service}");
+            let write = async move { write_slices(&sender, job).await };
+            let failed = |failure| Outcome { service, steps: Vec::new(), result: Err(failure) };
+            self.tasks.spawn(guarded(what, write, failed).map(Event::WroteSlices));
         }
         while let Some(job) = self.control.next_locator(now) {
-            let sender = self.sender.clone();
-            self.tasks
-                .spawn(async move { Event::WroteLocator(guarded_locator(&sender, job).await) });
+            let (sender, key, operation) =
+                (self.sender.clone(), job.key().clone(), job.operation());
+            let what = job.what();
+            let write = async move { write_locator(&sender, job).await };
+            let failed = move |failure| LocatorOutcome { key, operation, result: Err(failure) };
+            self.tasks.spawn(guarded(what, write, failed).map(Event::WroteLocator));
         }
         if let Some(scope) = self.control.next_sweep(now) {
             let sender = self.sender.clone();
-            self.tasks.spawn(async move { Event::Swept(guarded_removal(&sender, scope).await) });
+            self.tasks.spawn(guarded_removal(sender, scope).map(Event::Swept));
         }
         while let Some(write) = self.control.next_status(now) {
             let (sender, events) = (self.sender.clone(), self.events.clone());
-            self.tasks.spawn(async move {
-                Event::WroteStatus(guarded_status(&sender, &events, write).await)
-            });
+            let service = write.service.clone();
+            let what = format!("status of Service {service}");
+            let write = async move { write_status(&sender, &events, write).await };
+            let failed = |failure| {
+                let (meta, unsent, result) = (None, Vec::new(), Err(failure));
+                StatusOutcome { service, meta, unsent, result }
+            };
+            self.tasks.spawn(guarded(what, write, failed).map(Event::WroteStatus));
         }
     }
 
@@ -258,41 +268,18 @@ fn now() -> Now {
     Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
-/// Runs a job. A panic counts as a failure of its Service only.
-async fn guarded_slices(sender: &ApiSender, job: Job) -> Outcome {
-    let service = job.service.clone();
-    let written = AssertUnwindSafe(write_slices(sender, job)).catch_unwind().await;
-    written.unwrap_or_else(|_| {
-        let what = format!("Service {service}");
-        Outcome { service, steps: Vec::new(), result: Err(ApiFailure::Panicked { what }) }
-    })
+/// Runs a write. A panic counts as a failure of its object only.
+async fn guarded<T>(
+    what: String,
+    write: impl Future<Output = T>,
+    failed: impl FnOnce(ApiFailure) -> T,
+) -> T {
+    let written = AssertUnwindSafe(write).catch_unwind().await;
+    written.unwrap_or_else(|_| failed(ApiFailure::Panicked { what }))
 }
 
-async fn guarded_locator(sender: &ApiSender, job: LocatorJob) -> LocatorOutcome {
-    let (key, operation, what) = (job.key().clone(), job.operation(), job.what());
-    let written = AssertUnwindSafe(write_locator(sender, job)).catch_unwind().await;
-    let result = Err(ApiFailure::Panicked { what });
-    written.unwrap_or(LocatorOutcome { key, operation, result })
-}
-
-async fn guarded_removal(sender: &ApiSender, scope: Scope) -> Result<Removed, ApiFailure> {
-    let removed = AssertUnwindSafe(remove(sender, scope)).catch_unwind().await;
-    let what = "removal of leftovers".to_owned();
-    removed.unwrap_or(Err(ApiFailure::Panicked { what }))
-}
-
-async fn guarded_status(
-    sender: &ApiSender,
-    events: &EventWriter,
-    write: StatusWrite,
-) -> StatusOutcome {
-    let service = write.service.clone();
-    let written = AssertUnwindSafe(write_status(sender, events, write)).catch_unwind().await;
-    written.unwrap_or_else(|_| {
-        let what = format!("status of Service {service}");
-        let result = Err(ApiFailure::Panicked { what });
-        StatusOutcome { service, meta: None, unsent: Vec::new(), result }
-    })
+async fn guarded_removal(sender: ApiSender, scope: Scope) -> Result<Removed, ApiFailure> {
+    guarded("removal of leftovers".to_owned(), remove(&sender, scope), Err).await
 }
 
 /// Waits until leadership changes; waits forever without leader election.
@@ -364,7 +351,7 @@ pub async fn clean_up(options: Options, deps: Deps) -> Result<CleanUp, RuntimeEr
             .await
         {
             Err(_) => CleanUp::NoLease,
-            Ok(()) => match guarded_removal(&sender, Scope::Everything).await {
+            Ok(()) => match guarded_removal(sender, Scope::Everything).await {
                 Ok(removed) => CleanUp::Done(removed),
                 Err(failure) => CleanUp::Failed(failure.to_string()),
             },

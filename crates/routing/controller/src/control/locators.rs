@@ -2,6 +2,7 @@
 //! module does nothing if the feature gate is off.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use nearhop_api::{Changed, Meta, Version};
 use nearhop_core::locate::LocatorPlan;
@@ -9,9 +10,10 @@ use nearhop_core::{Change, Kind, ObjectRef, PodKey};
 use nearhop_runtime::client::ApiFailure;
 use tracing::{debug, warn};
 
-use super::{Control, FORBIDDEN_PAUSE, Now, ORPHAN_DELAY, QUIET_FAILURES};
+use super::{Control, Now, ORPHAN_DELAY, QUIET_FAILURES};
 use crate::locators::write::{Base, LocatorJob, LocatorOutcome, LocatorStep};
 use crate::slices::stamp;
+use crate::throttle::{FORBIDDEN_PAUSE, retry};
 
 impl Control {
     /// Whether all workers are busy. Slices and PodLocators share the workers.
@@ -85,7 +87,7 @@ impl Control {
         let LocatorOutcome { key, result, .. } = outcome;
         match result {
             Ok(step) => {
-                work.allow();
+                work.throttle.forbidden_until = None;
                 work.queue.succeed(&key);
                 self.note_server_success(now);
                 self.take_locator_step(&key, step, now);
@@ -130,15 +132,13 @@ impl Control {
     fn fail_locator(&mut self, key: &PodKey, failure: &ApiFailure, now: Now) {
         let backoff = self.backoff(failure);
         let Some(work) = &mut self.locators else { return };
-        let failures = work.queue.fail(key, now.instant, failure.cause(), |failures| {
-            backoff.delay(failures, rand::random()).max(failure.retry_after())
-        });
+        let failures = retry(&mut work.queue, key, failure, (backoff, Duration::ZERO), now.instant);
         if matches!(failure, ApiFailure::Forbidden { .. }) {
             // Retries for each Pod are useless until RBAC changes.
-            work.forbid(now.instant + FORBIDDEN_PAUSE);
+            work.throttle.forbidden_until = Some(now.instant + FORBIDDEN_PAUSE);
         }
         let quiet = failure.is_transient() && failures <= QUIET_FAILURES;
-        if !quiet && work.may_warn(now.instant, FORBIDDEN_PAUSE) {
+        if !quiet && work.throttle.may_warn(now.instant) {
             warn!(error = %failure, "PodLocator write failed; other failures are logged at -v=4");
         } else {
             debug!(failures, error = %failure, "PodLocator write failed");

@@ -33,6 +33,7 @@ use crate::locators::Locators;
 use crate::mode::Mode;
 use crate::slices::Slices;
 use crate::status::{StatusWork, Statuses};
+use crate::throttle::Throttle;
 use sweep::Sweep;
 
 /// How long the controller waits for the garbage collector to delete the slices of a deleted
@@ -40,8 +41,6 @@ use sweep::Sweep;
 const ORPHAN_DELAY: Duration = Duration::from_secs(2);
 /// How long a status write waits, so that a state that flaps is written only once.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
-/// How long the controller waits after RBAC rejects a write.
-const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 /// With `--once`, the controller gives up on a key after this many failures in a row.
 const ENOUGH_FAILURES: u32 = 5;
 /// The log has no warning for up to this many transient failures in a row.
@@ -111,7 +110,7 @@ impl Control {
             status: StatusWork {
                 queue: WorkQueue::new(choices.workers.div_ceil(4)),
                 statuses: Statuses::new(&choices.condition_domain, choices.started),
-                forbidden_until: None,
+                throttle: Throttle::default(),
             },
             locators: Locators::new(&choices.settings.gates, choices.workers, metrics),
             sweep: Sweep::new(choices.mode),
@@ -155,7 +154,7 @@ impl Control {
     pub(crate) fn is_settled(&self, now: Now) -> bool {
         let soon = now.instant + ORPHAN_DELAY;
         let (slices, status) = (&self.slices.queue, &self.status.queue);
-        let forbidden = self.status.forbidden_until.is_some();
+        let forbidden = self.status.throttle.forbidden_until.is_some();
         self.is_active()
             && slices.is_idle(soon)
             && self.sweep.is_settled()

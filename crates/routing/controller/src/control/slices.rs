@@ -18,6 +18,7 @@ use crate::mode::Mode;
 use crate::slices::InFlight;
 use crate::slices::write::{Base, Job, Outcome, Why};
 use crate::status::{Assessment, Problem};
+use crate::throttle::retry;
 
 impl Control {
     pub(super) fn enqueue_all(&mut self, now: Now) {
@@ -187,9 +188,8 @@ impl Control {
         now: Now,
     ) {
         let backoff = self.backoff(failure);
-        let failures = self.slices.queue.fail(key, now.instant, failure.cause(), |failures| {
-            backoff.delay(failures, rand::random()).max(failure.retry_after())
-        });
+        let failures =
+            retry(&mut self.slices.queue, key, failure, (backoff, Duration::ZERO), now.instant);
         let stale = matches!(failure, ApiFailure::Conflict { .. } | ApiFailure::NotFound { .. });
         self.slices.metrics.synced(if stale { SyncResult::Stale } else { SyncResult::Error });
         if failure.is_transient() && failures <= QUIET_FAILURES {

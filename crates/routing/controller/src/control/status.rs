@@ -1,12 +1,15 @@
 //! Status: when to write the conditions and events of a Service, and the result.
 
+use std::time::Duration;
+
 use nearhop_core::ServiceKey;
 use nearhop_runtime::client::ApiFailure;
 use tracing::{debug, warn};
 
-use super::{Control, FORBIDDEN_PAUSE, Now, STATUS_DELAY};
+use super::{Control, Now, STATUS_DELAY};
 use crate::status::StatusWrite;
 use crate::status::write::StatusOutcome;
+use crate::throttle::{FORBIDDEN_PAUSE, retry};
 
 impl Control {
     pub(super) fn enqueue_status(&mut self, key: &ServiceKey, now: Now) {
@@ -39,17 +42,17 @@ impl Control {
             self.note_server_success(now);
             return;
         };
+        let backoff = self.backoff(&failure);
         let forbidden = matches!(failure, ApiFailure::Forbidden { .. });
-        if forbidden && self.status.forbidden_until.is_none_or(|until| until < now.instant) {
+        if forbidden {
+            self.status.throttle.forbidden_until = Some(now.instant + FORBIDDEN_PAUSE);
+        }
+        if forbidden && self.status.throttle.may_warn(now.instant) {
             warn!(error = %failure, retry = ?FORBIDDEN_PAUSE, "conditions and events not written");
-            self.status.forbidden_until = Some(now.instant + FORBIDDEN_PAUSE);
         } else {
             debug!(service = %key, error = %failure, "conditions and events not written");
         }
-        let least = if forbidden { FORBIDDEN_PAUSE } else { failure.retry_after() };
-        let backoff = self.backoff(&failure);
-        self.status.queue.fail(&key, now.instant, failure.cause(), |failures| {
-            backoff.delay(failures, rand::random()).max(least)
-        });
+        let least = if forbidden { FORBIDDEN_PAUSE } else { Duration::ZERO };
+        retry(&mut self.status.queue, &key, &failure, (backoff, least), now.instant);
     }
 }

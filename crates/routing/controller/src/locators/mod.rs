@@ -4,7 +4,7 @@
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nearhop_api::Version;
 use nearhop_core::{Change, Gate, Gates, ObjectRef, PodKey};
@@ -13,9 +13,7 @@ use nearhop_runtime::queue::WorkQueue;
 
 use crate::metrics::Operation;
 use crate::slices::Versions;
-
-/// A PodLocator that other clients change is repaired at most this often.
-const REPAIR_PERIOD: Duration = Duration::from_secs(1);
+use crate::throttle::{Throttle, repair_time};
 
 /// Whether the server has the CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +32,7 @@ pub(crate) struct Locators {
     pub(crate) versions: Versions,
     pub(crate) metrics: LocatorMetrics,
     definition: Definition,
-    /// RBAC does not allow writes; the controller tries again at this time.
-    forbidden_until: Option<Instant>,
-    /// When the log last warned of a failure.
-    warned: Option<Instant>,
+    pub(crate) throttle: Throttle,
     /// When a change by another client was last repaired.
     repaired: BTreeMap<PodKey, Instant>,
 }
@@ -51,8 +46,7 @@ impl Locators {
             versions: Versions::default(),
             metrics: LocatorMetrics::new(metrics),
             definition: Definition::Missing,
-            forbidden_until: None,
-            warned: None,
+            throttle: Throttle::default(),
             repaired: BTreeMap::new(),
         })
     }
@@ -103,33 +97,12 @@ impl Locators {
 
     /// Whether writes are forbidden for now.
     pub(crate) fn is_forbidden(&self, now: Instant) -> bool {
-        self.forbidden_until.is_some_and(|until| now < until)
-    }
-
-    /// Stops all writes until this time, because RBAC forbids them.
-    pub(crate) fn forbid(&mut self, until: Instant) {
-        self.forbidden_until = Some(until);
-    }
-
-    /// Allows writes again.
-    pub(crate) fn allow(&mut self) {
-        self.forbidden_until = None;
-    }
-
-    /// Whether to log a warning. The log has few, because one cause can affect thousands of
-    /// PodLocators.
-    pub(crate) fn may_warn(&mut self, now: Instant, period: Duration) -> bool {
-        let quiet = self.warned.is_some_and(|at| now < at + period);
-        if !quiet {
-            self.warned = Some(now);
-        }
-        !quiet
+        self.throttle.forbidden_until.is_some_and(|until| now < until)
     }
 
     /// When to repair a change by another client.
     pub(crate) fn repair_time(&mut self, key: &PodKey, now: Instant) -> Instant {
-        let last = self.repaired.insert(key.clone(), now);
-        last.map_or(now, |last| (last + REPAIR_PERIOD).max(now))
+        repair_time(&mut self.repaired, key, now)
     }
 
     /// Forgets a Pod that is gone, with its PodLocator.
@@ -140,7 +113,7 @@ impl Locators {
     /// When the next work is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let due = self.queue.next_due()?;
-        Some(self.forbidden_until.map_or(due, |until| until.max(due)))
+        Some(self.throttle.forbidden_until.map_or(due, |until| until.max(due)))
     }
 
     /// Whether everything is written, as far as possible.
@@ -151,7 +124,7 @@ impl Locators {
 
     /// Whether writes are impossible: the CRD is missing, or RBAC forbids them.
     pub(crate) fn is_stuck(&self) -> bool {
-        !self.is_defined() || self.forbidden_until.is_some()
+        !self.is_defined() || self.throttle.forbidden_until.is_some()
     }
 }
 
@@ -205,7 +178,10 @@ impl LocatorMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::throttle::REPAIR_PERIOD;
 
     fn work() -> Locators {
         let gates = Gates::default().with(Gate::PodLocator);
@@ -249,7 +225,7 @@ mod tests {
         work.queue.add(&PodKey::new("ns", "p"), now);
         assert!(!work.is_settled(now, 5));
         let later = now + Duration::from_secs(60);
-        work.forbid(later);
+        work.throttle.forbidden_until = Some(later);
         assert!(work.is_forbidden(now) && work.is_settled(now, 5));
         assert_eq!(work.next_due(), Some(later));
     }

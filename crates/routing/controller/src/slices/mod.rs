@@ -5,7 +5,7 @@ pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use nearhop_api::{Changed, Meta, Version};
@@ -19,13 +19,8 @@ use tracing::{info, warn};
 
 use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
+use crate::throttle::{Throttle, repair_time};
 use write::{Base, Step};
-
-/// The controller repairs slices that other clients change at most this often per Service, so that
-/// two controllers that disagree do not write without a pause.
-const REPAIR_PERIOD: Duration = Duration::from_secs(1);
-/// How often the log warns about another controller.
-const WARN_PERIOD: Duration = Duration::from_secs(60);
 
 /// The known versions of objects of one kind, and the last changes that the feed showed.
 pub(crate) type Versions = KnownVersions<ObjectRef, Name, Version, Change>;
@@ -81,8 +76,6 @@ struct OwnWrites {
     in_flight: Option<InFlight>,
     /// Trigger time of a plan that is not written yet.
     trigger_time: Option<Timestamp>,
-    /// When a change by another client was last repaired.
-    repaired: Option<Instant>,
     /// Whether conditions must be removed: the Service is gone or lost its label, and its status
     /// had conditions that nearhop owns.
     conditions_left: bool,
@@ -95,7 +88,9 @@ pub(crate) struct Slices {
     triggers: TriggerTimes,
     versions: Versions,
     writes: BTreeMap<ServiceKey, OwnWrites>,
-    warned: Option<Instant>,
+    throttle: Throttle,
+    /// When a change by another client was last repaired.
+    repaired: BTreeMap<ServiceKey, Instant>,
 }
 
 impl Slices {
@@ -107,7 +102,8 @@ impl Slices {
             triggers: TriggerTimes::default(),
             versions: Versions::default(),
             writes: BTreeMap::new(),
-            warned: None,
+            throttle: Throttle::default(),
+            repaired: BTreeMap::new(),
         }
     }
 
@@ -238,17 +234,14 @@ impl Slices {
         }
         if let Some(writes) = self.writes.get_mut(key) {
             writes.trigger_time = None;
-            writes.repaired = None;
         }
+        self.repaired.remove(key);
         self.prune(key);
     }
 
     fn prune(&mut self, key: &ServiceKey) {
         let is_empty = |writes: &OwnWrites| {
-            writes.in_flight.is_none()
-                && writes.trigger_time.is_none()
-                && writes.repaired.is_none()
-                && !writes.conditions_left
+            writes.in_flight.is_none() && writes.trigger_time.is_none() && !writes.conditions_left
         };
         if self.writes.get(key).is_some_and(is_empty) {
             self.writes.remove(key);
@@ -263,12 +256,8 @@ impl Slices {
     /// When to repair slices that another client changed.
     pub(crate) fn repair_time(&mut self, key: &ServiceKey, now: Instant, mode: Mode) -> Instant {
         self.metrics.foreign_write();
-        let writes = self.writes.entry(key.clone()).or_default();
-        let last = writes.repaired.replace(now);
-        let too_soon = last.map(|last| last + REPAIR_PERIOD).filter(|at| *at > now);
-        let Some(at) = too_soon else { return now };
-        if self.warned.is_none_or(|warned| warned + WARN_PERIOD <= now) {
-            self.warned = Some(now);
+        let at = repair_time(&mut self.repaired, key, now);
+        if at > now && self.throttle.may_warn(now) {
             warn!(
                 service = %key, managed_by = mode.managed_by(),
                 "another client keeps changing EndpointSlices of this Service; run one controller \

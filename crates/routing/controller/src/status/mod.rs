@@ -8,7 +8,6 @@
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 use nearhop_api::{Meta, Version};
@@ -20,6 +19,7 @@ use nearhop_runtime::client::KnownVersions;
 use nearhop_runtime::queue::WorkQueue;
 
 use crate::slices::stamp;
+use crate::throttle::Throttle;
 
 /// A Service gets at most this many events at once, and then one per [`EVENT_PERIOD`], so that a
 /// state that flaps does not fill etcd.
@@ -83,8 +83,7 @@ pub(crate) struct StatusWrite {
 pub(crate) struct StatusWork {
     pub(crate) queue: WorkQueue<ServiceKey>,
     pub(crate) statuses: Statuses,
-    /// RBAC does not allow writes until this time.
-    pub(crate) forbidden_until: Option<Instant>,
+    pub(crate) throttle: Throttle,
 }
 
 /// The assessments of all Services.
