@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use nearhop_runtime::client::{ApiCall, ApiSender, Client, ClientOptions, Way, connect_by};
+use nearhop_runtime::root_cause;
 use serde_json::Value;
 
 use crate::LabError;
@@ -82,17 +83,10 @@ impl Cluster {
 pub fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        other => {
-            let mut text = "the API server does not answer".to_owned();
-            let mut cause: Option<&dyn std::error::Error> = Some(other);
-            while let Some(error) = cause {
-                if error.source().is_none() {
-                    text += &format!(" ({error})");
-                }
-                cause = error.source();
-            }
-            text + ". Cure: `nearhop lab status` shows whether it runs"
-        }
+        other => format!(
+            "the API server does not answer ({}). Cure: `nearhop lab status` shows whether it runs",
+            root_cause(other)
+        ),
     }
 }
 

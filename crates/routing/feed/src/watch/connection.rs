@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Target;
 use bytes::{Bytes, BytesMut};
-use http::header::RETRY_AFTER;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use nearhop_runtime::client::{Refusal, retry_after};
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
-use super::error::{Error, Refusal, parse_retry_after};
+use super::error::Error;
 use super::lines::Lines;
 use super::query::{Query, request};
 use super::status::SharedStatus;
@@ -39,8 +39,7 @@ impl Connection {
         if head.status.is_success() {
             return Ok(answer);
         }
-        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let after = after.and_then(parse_retry_after);
+        let after = retry_after(&head.headers);
         let body = answer.beginning(patience).await;
         Err(Error::Refused(Refusal::read(head.status.as_u16(), after, &body)))
     }

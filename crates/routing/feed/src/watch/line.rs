@@ -6,12 +6,12 @@ use nearhop_api::Version;
 use nearhop_api::decode::read_leniently;
 use nearhop_api::field::{Field, Shape};
 use nearhop_core::problem::quote;
+use nearhop_runtime::client::Refusal;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::Decoder;
-use super::error::Refusal;
 
 /// A watch event.
 #[derive(Debug, PartialEq)]

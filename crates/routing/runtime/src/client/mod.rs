@@ -12,6 +12,7 @@
 
 mod events;
 mod proxy;
+mod refusal;
 mod sender;
 mod transport;
 mod versions;
@@ -31,6 +32,7 @@ use tower::util::{MapRequestLayer, option_layer};
 
 use crate::RuntimeError;
 pub use crate::client::events::{Event, EventRecorder, EventType, EventWriter};
+pub use crate::client::refusal::{Refusal, retry_after};
 pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
 pub use crate::client::versions::{KnownVersions, Outdated};
 use crate::metrics::{ContactLayer, Metrics};

@@ -28,20 +28,17 @@ use hyper::body::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::Client;
 use kube::client::Body;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::refusal::{Refusal, retry_after};
 use crate::lease::Leadership;
 use crate::queue::Cause;
+use crate::root_cause;
 
 /// The deadline of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The longest `Retry-After` that the sender honours, so that a wrong value cannot stop writes for
-/// longer.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 const JSON: &str = "application/json";
 
@@ -303,47 +300,15 @@ impl ApiSender {
     }
 }
 
-/// The innermost cause: the outermost messages of kube and hyper say little.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
-fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
-    // A float accepts any number of digits.
-    let seconds: f64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    let bounded = seconds.clamp(0.0, LONGEST_RETRY_AFTER.as_secs_f64());
-    Duration::try_from_secs_f64(bounded).ok()
-}
-
-/// The fields of a Status that distinguish failures.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    message: String,
-    reason: String,
-    details: Details,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    causes: Vec<Value>,
-}
-
 fn read_failure(
     what: String,
     code: StatusCode,
     retry_after: Option<Duration>,
     body: &[u8],
 ) -> ApiFailure {
-    let status: Status = serde_json::from_slice(body).unwrap_or_default();
+    let status: Refusal = serde_json::from_slice(body).unwrap_or_default();
+    let terminating = status.has_cause("NamespaceTerminating");
     let message = if status.message.is_empty() { code.to_string() } else { status.message };
-    let terminating =
-        status.details.causes.iter().any(|cause| cause["reason"] == "NamespaceTerminating");
     match code.as_u16() {
         403 if terminating => ApiFailure::NamespaceTerminating { what },
         401 | 403 => ApiFailure::Forbidden { what, message },
@@ -391,20 +356,5 @@ mod tests {
             None,
             "the lease was not renewed"
         );
-    }
-
-    #[test]
-    fn retry_after_is_at_most_a_minute() {
-        let asked = |value: &str| {
-            let mut headers = http::HeaderMap::new();
-            headers.insert(header::RETRY_AFTER, value.parse().unwrap());
-            retry_after(&headers)
-        };
-        assert_eq!(asked("3"), Some(Duration::from_secs(3)));
-        for absurd in ["61", "9223372036854775808", "99999999999999999999"] {
-            assert_eq!(asked(absurd), Some(LONGEST_RETRY_AFTER), "{absurd}");
-        }
-        assert_eq!(asked("-1"), Some(Duration::ZERO));
-        assert_eq!(asked("Wed, 21 Oct 2026 07:28:00 GMT"), None);
     }
 }

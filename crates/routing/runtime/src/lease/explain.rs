@@ -1,14 +1,13 @@
 //! Explains a failed request for the Lease, and names the fix. Pure.
 
-use std::error::Error;
-
 use super::LeaseOptions;
+use crate::error_chain;
 
 /// The failure as a text that changes only when the failure does.
 pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
     let LeaseOptions { namespace, name, .. } = options;
     let kube::Error::Api(status) = error else {
-        return format!("the request failed: {}", chain(error));
+        return format!("the request failed: {}", error_chain(error));
     };
     let message = &status.message;
     match status.code {
@@ -30,21 +29,6 @@ pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
     }
 }
 
-/// The error with its causes: kube's outermost message alone says little.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let part = error.to_string();
-        // Many errors repeat their cause in their own message.
-        if !text.contains(&part) {
-            text += &format!(": {part}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
@@ -64,12 +48,5 @@ mod tests {
         assert!(explained(404).contains("create the namespace"));
         assert!(explained(401).contains("credentials"));
         assert_eq!(explained(500), "the API server answered 500: why");
-    }
-
-    #[test]
-    fn each_cause_is_printed_once() {
-        let cause = std::io::Error::other("connection refused");
-        let error = kube::Error::Service(Box::new(cause));
-        assert_eq!(chain(&error), "ServiceError: connection refused");
     }
 }
