@@ -31,6 +31,7 @@ use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::locate::LocatorLabels;
 use nearhop_core::world::{KnownNodes, ReadSlicesOf, Settings};
 use nearhop_core::{Gates, Name};
+use nearhop_runtime::client::Client;
 use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::metrics::Metrics;
@@ -118,7 +119,7 @@ impl Options {
 /// What the controller needs from the process.
 pub struct Deps {
     /// The client of the API.
-    pub client: kube::Client,
+    pub client: Client,
     /// The metrics registry.
     pub metrics: Metrics,
     /// The readiness check that passes when all lists are received.

@@ -10,13 +10,12 @@ use nearhop_core::Kind;
 use nearhop_core::world::PlanTime;
 use nearhop_core::{PodKey, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
-use nearhop_runtime::RuntimeError;
 use nearhop_runtime::backoff::Backoff;
-use nearhop_runtime::client::{ApiFailure, ApiSender, EventWriter, Fence};
+use nearhop_runtime::client::{ApiFailure, ApiSender, Client, EventWriter, Fence};
 use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::{Elector, Leadership};
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
-use nearhop_runtime::supervise;
+use nearhop_runtime::{RuntimeError, sleep_until, supervise};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
@@ -105,7 +104,7 @@ struct Candidacy {
 impl Candidacy {
     fn start(
         options: &Options,
-        client: &kube::Client,
+        client: &Client,
         metrics: &nearhop_runtime::metrics::Metrics,
     ) -> Result<Self, RuntimeError> {
         let Some(lease) = options.lease.clone() else {
@@ -290,14 +289,7 @@ async fn change(leadership: &mut Option<watch::Receiver<Leadership>>) -> Option<
     Some(if leading { Acting::Yes } else { Acting::No })
 }
 
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn start_feed(client: &kube::Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
+fn start_feed(client: &Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
     let mode = options.mode;
     let watches: BTreeMap<Kind, Selectors> = (kinds(&options.gates).into_iter())
         .map(|kind| {

@@ -4,11 +4,12 @@
 //! something recently. A server that is not ready still answers from what it knows; another replica
 //! may know more.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nearhop_feed::{Feed, Status};
 use nearhop_runtime::health::Health;
+use nearhop_runtime::lock;
 
 /// Readiness of the server. Clones share it.
 #[derive(Clone)]
@@ -63,7 +64,7 @@ impl Readiness {
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
         // The stage is always replaced whole.
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stage)
     }
 }
 

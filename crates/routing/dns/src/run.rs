@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
+use nearhop_runtime::client::Client;
 use nearhop_runtime::interfaces;
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc;
@@ -27,7 +28,7 @@ pub(crate) type OnListening = Box<dyn FnOnce(&[SocketAddr]) + Send>;
 /// What the server needs from the process.
 pub struct Deps {
     /// Client of the API server.
-    pub client: kube::Client,
+    pub client: Client,
     /// Metrics.
     pub metrics: DnsMetrics,
     /// Readiness, updated by [`run`].

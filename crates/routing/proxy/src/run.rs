@@ -16,10 +16,10 @@ use nearhop_core::{Family, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
 use nearhop_netfilter::config::NodePortAddresses;
 use nearhop_runtime::backoff::Backoff;
-use nearhop_runtime::client::EventRecorder;
+use nearhop_runtime::client::{Client, EventRecorder};
 use nearhop_runtime::health::Check;
-use nearhop_runtime::interfaces;
 use nearhop_runtime::shutdown::Shutdown;
+use nearhop_runtime::{interfaces, sleep_until};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -59,7 +59,7 @@ pub struct Deps {
     /// reports the lock and not a port in use.
     pub lock: Lock,
     /// Client of the Kubernetes API.
-    pub client: kube::Client,
+    pub client: Client,
     /// Metrics of the proxy.
     pub metrics: ProxyMetrics,
     /// Health of the proxy, for probes.
@@ -154,7 +154,7 @@ fn open_kernel(options: &Options) -> Result<Kernel, ProxyError> {
     Ok(kernel)
 }
 
-fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
+fn start_feed(client: Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
     let proxy = match &options.service_proxy_name {
         None => format!("!{}", well_known::SERVICE_PROXY_NAME),
         Some(name) => format!("{}={name}", well_known::SERVICE_PROXY_NAME),
@@ -422,11 +422,11 @@ impl Loop {
             self.control.want_all();
         }
         if differences > 0 {
-            self.tell_of_repair(differences);
+            self.log_repair(differences);
         }
     }
 
-    fn tell_of_repair(&mut self, differences: usize) {
+    fn log_repair(&mut self, differences: usize) {
         let author = self.monitor.last_author();
         let program = author.name.as_ref().map_or("unknown", |name| name.as_str());
         let pid = author.pid.unwrap_or_default();
@@ -527,13 +527,5 @@ impl Loop {
             });
             self.metrics.routes(family, sets.map(|set| &set.reason.tier));
         }
-    }
-}
-
-/// Sleeps until `due`, or forever if there is none.
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,10 +1,11 @@
 //! Cache of upstream responses. Cluster names are never cached.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use nearhop_core::answer::{AskedName, LONGEST_NAME};
+use nearhop_runtime::lock;
 
 use super::cached_response::CachedResponse;
 use crate::metrics::{CacheType, DnsMetrics};
@@ -108,7 +109,7 @@ impl Cache {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // After a panic, one map may miss one entry; eviction removes the rest of it.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

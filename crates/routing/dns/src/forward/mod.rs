@@ -14,11 +14,12 @@ mod upstream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nearhop_core::ServiceKey;
 use nearhop_core::answer::{AskedName, service_of_own};
+use nearhop_runtime::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -142,7 +143,7 @@ impl Forwarder {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Each change is one call, so a panic leaves no partial change.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

@@ -2,9 +2,10 @@
 //! so that idle connections cannot lock out clients.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use nearhop_runtime::lock;
 use tokio::task::AbortHandle;
 
 use crate::metrics::DnsMetrics;
@@ -81,6 +82,6 @@ impl Connections {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Each change is one call, so a panic leaves no partial change.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }

@@ -7,12 +7,14 @@ mod udp;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nearhop_runtime::supervise;
+use nearhop_runtime::server::{Wildcard, bind};
+use nearhop_runtime::{lock, supervise};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -57,7 +59,7 @@ impl Handler {
 
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
         // A count lost by a panic does not matter.
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tally)
     }
 
     /// Asks an upstream server and writes the reply; None if none is sent.
@@ -176,7 +178,6 @@ impl Server {
             let thread = supervise::thread("dns-udp", move || worker.run());
             self.threads.push(thread.map_err(DnsError::Thread)?);
         }
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(refused)?;
         let accept = tcp::accept(listener, handler.clone(), connections.clone(), options.tcp);
         self.tasks.spawn(supervise::watched("TCP listener".to_owned(), accept));
         self.addresses.push(address);
@@ -193,12 +194,12 @@ impl Drop for Server {
 /// Binds UDP and TCP to one address; for port 0, to a port that is free for both.
 fn bind_both(
     wanted: SocketAddr,
-) -> std::io::Result<(SocketAddr, std::net::UdpSocket, std::net::TcpListener)> {
+) -> std::io::Result<(SocketAddr, std::net::UdpSocket, TcpListener)> {
     let mut tries = 0;
     loop {
         let udp = udp::bind(wanted)?;
         let address = udp.local_addr()?;
-        match tcp::bind(address) {
+        match bind(address, Wildcard::OwnFamily) {
             Ok(tcp) => return Ok((address, udp, tcp)),
             Err(_taken) if wanted.port() == 0 && tries < TRIES => tries += 1,
             Err(error) => return Err(error),

@@ -1,11 +1,10 @@
 //! TCP: pipelined queries, replies in any order (RFC 7766).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,28 +18,12 @@ use crate::answerer::{Handled, Packet, PendingQuery};
 use crate::options::TcpOptions;
 use crate::wire::{ReplyWriter, Transport};
 
-/// Backlog of connections that are not accepted yet; the kernel may allow fewer.
-const BACKLOG: i32 = 4096;
 /// Queries of one connection that may wait for upstream servers.
 const MAX_PENDING: usize = 64;
 /// Size limit of a query: twice that of a datagram.
 const MAX_QUERY: usize = 4096;
 /// Pause when the process is out of file descriptors.
 const OUT_OF_FILES: Duration = Duration::from_millis(10);
-
-/// Opens a listening socket.
-pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    // Connections of an earlier process must not block the port.
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
 
 /// Accepts connections. Never returns.
 pub(super) async fn accept(

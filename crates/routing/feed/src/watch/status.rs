@@ -1,7 +1,9 @@
 //! The status of a watch, for readiness checks and metrics.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
+
+use nearhop_runtime::lock;
 
 /// The status of a watch.
 #[derive(Clone, Debug)]
@@ -92,6 +94,6 @@ impl SharedStatus {
 
     /// Each change is one assignment, so that the value is usable even after a panic.
     fn lock(&self) -> MutexGuard<'_, Entry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

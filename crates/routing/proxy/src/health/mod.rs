@@ -14,12 +14,13 @@ pub mod serve;
 pub mod services;
 pub mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use http::header::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use nearhop_core::Family;
+use nearhop_runtime::lock;
 
 pub use crate::health::state::{Eligibility, Moment, ProxyHealth, Verdict};
 
@@ -61,7 +62,7 @@ impl SharedHealth {
 
     fn state(&self) -> MutexGuard<'_, ProxyHealth> {
         // Each change is a single assignment, so a panic elsewhere leaves no partial change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
