@@ -1,37 +1,13 @@
 //! Memory per endpoint, counted at the allocator.
 //!
 //! `cargo bench -p nearhop-core --bench memory`; results in docs/benchmarks.md.
-#![allow(unsafe_code, reason = "a global allocator, here one that counts, is an unsafe trait")]
 
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod counting;
 
 use common::{cold, pod, service_key, settle};
+use counting::live_bytes;
 use nearhop_core::Name;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-// SAFETY: every call goes to the system allocator unchanged; this type only adds up sizes.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller fulfils the contract of GlobalAlloc.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller fulfils the contract of GlobalAlloc.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const SERVICES: usize = 10_000;
 const PODS: usize = 10;
@@ -39,9 +15,9 @@ const NODES: usize = 5_000;
 
 /// The bytes that remain allocated for the result of `make`, and that result.
 fn live<T>(make: impl FnOnce() -> T) -> (usize, T) {
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live_bytes();
     let value = make();
-    (LIVE.load(Ordering::Relaxed) - before, value)
+    (live_bytes() - before, value)
 }
 
 /// The strings of one endpoint only: its Pod's name and UID, which Pod and slice share.

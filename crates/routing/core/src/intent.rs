@@ -242,7 +242,7 @@ pub struct IntentContext<'a> {
 }
 
 /// One value found in one place, and its meaning there.
-struct Said {
+struct Request {
     spelling: Spelling,
     value: Name,
     meaning: Meaning,
@@ -269,16 +269,16 @@ pub fn decide_intent(service: &Service, context: IntentContext<'_>) -> IntentDec
         accepted: Accepted::Yes,
         problems,
     };
-    for said in everything_said(service, context, max_overload) {
-        take(&mut decision, said, service, context.gates);
+    for request in requests(service, context, max_overload) {
+        take(&mut decision, request, service, context.gates);
     }
     note_conflicts(&mut decision, service);
     decision
 }
 
 /// Adds one request to the decision, in order of precedence.
-fn take(decision: &mut IntentDecision, said: Said, service: &Service, gates: &Gates) {
-    let Said { spelling, value, meaning } = said;
+fn take(decision: &mut IntentDecision, request: Request, service: &Service, gates: &Gates) {
+    let Request { spelling, value, meaning } = request;
     if let Some(gate) = spelling.gate().filter(|gate| !gates.on(*gate)) {
         decision.passed_over.push((spelling, PassedOver::GateOff(gate)));
         return;
@@ -304,16 +304,16 @@ fn take(decision: &mut IntentDecision, said: Said, service: &Service, gates: &Ga
 }
 
 /// All places that contain a value, in order of precedence.
-fn everything_said(
+fn requests(
     service: &Service,
     context: IntentContext<'_>,
     max_overload: MaxOverload,
-) -> Vec<Said> {
+) -> Vec<Request> {
     let asks = &service.topology;
     let mut all = Vec::new();
     let mut say = |spelling, value: Option<&Name>, meaning: &dyn Fn(&Name) -> Meaning| {
         if let Some(value) = value {
-            all.push(Said { spelling, value: value.clone(), meaning: meaning(value) });
+            all.push(Request { spelling, value: value.clone(), meaning: meaning(value) });
         }
     };
     let distribution = |value: &Name| read_distribution(value, context.gates, max_overload);

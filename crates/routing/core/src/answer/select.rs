@@ -216,13 +216,13 @@ pub fn explain_headless(
     });
     let mut candidates: Vec<Candidate> = all
         .filter(|entry| Family::of(entry.address) == family && fits(entry.slice, entry.address))
-        .map(|entry| tell(&entry, set.as_ref(), node))
+        .map(|entry| explain_candidate(&entry, set.as_ref(), node))
         .collect();
     candidates.sort_by_key(|candidate| candidate.address);
     (candidates, set)
 }
 
-fn tell(entry: &Entry<'_>, set: Option<&RouteSet>, node: Option<&Name>) -> Candidate {
+fn explain_candidate(entry: &Entry<'_>, set: Option<&RouteSet>, node: Option<&Name>) -> Candidate {
     let route = as_route(entry, node);
     let excluded = match set {
         _ if !route.ready => Some(Exclusion::NotReady),
