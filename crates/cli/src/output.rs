@@ -76,13 +76,7 @@ pub(crate) fn exit_code(code: Option<i32>) -> ExitCode {
 
 /// An error and its causes, each text once.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
+    nearhop_runtime::error_chain(error.as_ref())
 }
 
 #[cfg(test)]

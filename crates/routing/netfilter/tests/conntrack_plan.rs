@@ -1,15 +1,18 @@
 //! Which flows are deleted and which stay, for every event of a Service, at each kind of frontend,
 //! for flows with and without answers, in both families.
 
+mod sets;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{EndpointKey, Family, Protocol};
 use nearhop_netfilter::conntrack::{
-    Endpoints, Ends, Flow, FlowEligibility, Judgement, Plan, Rehome, Sets, View, Why, judge,
-    plan_deletions,
+    Endpoints, Ends, Flow, FlowEligibility, Judgement, Plan, Rehome, View, Why, judge,
 };
 use nearhop_netfilter::frontend::{At, Frontend};
+
+use sets::{Sets, plan_deletions};
 
 use Judgement::{Foreign, Kept, Stale};
 

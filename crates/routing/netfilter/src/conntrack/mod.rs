@@ -17,6 +17,6 @@ pub mod request;
 pub mod view;
 
 pub use flow::{Ends, Flow};
-pub use plan::{Judgement, Plan, Stale, Why, judge, plan_deletions};
+pub use plan::{Judgement, Plan, Stale, Why, judge};
 pub use request::{delete_flow, dump};
-pub use view::{Endpoints, FlowEligibility, Rehome, Sets, View};
+pub use view::{Endpoints, FlowEligibility, Rehome, View};

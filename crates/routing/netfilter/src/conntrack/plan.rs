@@ -67,18 +67,6 @@ impl Plan {
     }
 }
 
-/// Judges many flows.
-pub fn plan_deletions<'a, E: Endpoints>(
-    flows: impl IntoIterator<Item = &'a Flow>,
-    view: &View<E>,
-) -> Plan {
-    let mut plan = Plan::default();
-    for flow in flows {
-        plan.add(flow, view);
-    }
-    plan
-}
-
 /// Judges one flow.
 pub fn judge<E: Endpoints>(flow: &Flow, view: &View<E>) -> Judgement {
     if flow.protocol == Protocol::Tcp {

@@ -34,36 +34,6 @@ pub trait Endpoints {
     fn any_allowed(&self, client: IpAddr) -> bool;
 }
 
-/// Endpoints as plain sets, the same for all clients; one that is in no set is
-/// [`FlowEligibility::Gone`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sets {
-    /// See [`FlowEligibility::Allowed`].
-    pub allowed: BTreeSet<EndpointKey>,
-    /// See [`FlowEligibility::Demoted`].
-    pub demoted: BTreeSet<EndpointKey>,
-    /// See [`FlowEligibility::Barred`].
-    pub barred: BTreeSet<EndpointKey>,
-}
-
-impl Endpoints for Sets {
-    fn eligibility(&self, _: IpAddr, endpoint: EndpointKey) -> FlowEligibility {
-        if self.allowed.contains(&endpoint) {
-            FlowEligibility::Allowed
-        } else if self.demoted.contains(&endpoint) {
-            FlowEligibility::Demoted
-        } else if self.barred.contains(&endpoint) {
-            FlowEligibility::Barred
-        } else {
-            FlowEligibility::Gone
-        }
-    }
-
-    fn any_allowed(&self, _: IpAddr) -> bool {
-        !self.allowed.is_empty()
-    }
-}
-
 /// What happens to UDP flows to an endpoint that became [`FlowEligibility::Demoted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rehome {

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../../netfilter/tests/sets/mod.rs"]
+mod sets;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +14,11 @@ use std::time::Instant;
 
 use nearhop_core::{EndpointKey, Family, Protocol};
 use nearhop_net::sandbox;
-use nearhop_netfilter::conntrack::{Flow, Rehome, Sets, View, Why, plan_deletions};
+use nearhop_netfilter::conntrack::{Flow, Rehome, View, Why};
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent};
 
+use sets::{Sets, plan_deletions};
 use table::{NewFlow, everything, flows, insert, new_flow, udp};
 
 fn ip(text: &str) -> IpAddr {
