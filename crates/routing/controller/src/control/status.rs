@@ -56,3 +56,47 @@ impl Control {
         retry(&mut self.status.queue, &key, &failure, (backoff, least), now.instant);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use jiff::Timestamp;
+    use nearhop_core::world::Settings;
+    use nearhop_runtime::backoff::Backoff;
+    use nearhop_runtime::metrics::Metrics;
+
+    use super::*;
+    use crate::control::Choices;
+    use crate::mode::Mode;
+
+    #[test]
+    fn a_recovered_server_ends_the_backoff_of_statuses() {
+        let choices = Choices {
+            mode: Mode::Replace,
+            settings: Settings::default(),
+            workers: 8,
+            batch_period: Duration::ZERO,
+            condition_domain: String::new(),
+            started: Timestamp::UNIX_EPOCH,
+            backoff: Backoff::new(Duration::from_secs(60), Duration::from_secs(60)),
+        };
+        let mut control = Control::new(choices, &Metrics::new());
+        let now = Now { instant: Instant::now(), time: Timestamp::UNIX_EPOCH };
+        let [a, b] = ["a", "b"].map(|name| ServiceKey::new("ns", name));
+        for key in [&a, &b] {
+            control.status.queue.add(key, now.instant);
+            assert_eq!(control.status.queue.take(now.instant).as_ref(), Some(key));
+        }
+        let outcome = |key: &ServiceKey, result| {
+            let (service, unsent) = (key.clone(), Vec::new());
+            StatusOutcome { service, meta: None, unsent, result }
+        };
+        let (what, message) = (String::new(), String::new());
+        let failure = ApiFailure::Unavailable { what, code: 503, message, retry_after: None };
+        control.wrote_status(outcome(&a, Err(failure)), now);
+        assert_eq!(control.status.queue.take(now.instant), None, "it waits for its back-off");
+        control.wrote_status(outcome(&b, Ok(())), now);
+        assert_eq!(control.status.queue.take(now.instant), Some(a));
+    }
+}
