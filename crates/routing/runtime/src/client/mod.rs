@@ -5,6 +5,8 @@
 //!   mod        which cluster and which configuration
 //!   proxy      which proxy                       (pure)
 //!   transport  sockets, TLS and kube's layers
+//!   sender     one request and its failure      refusal   how the server rejects it (pure)
+//!   events     writes Kubernetes Events          versions  known versions of own writes (pure)
 //! ```
 //!
 //! Request timeouts are not here. A watch may be silent for a long time and a write may not, and
