@@ -116,8 +116,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         let lost: Vec<ObjectKey> =
             self.items.keys().filter(|name| !listed.contains(name)).cloned().collect();
         let mut changes: Vec<Change<T>> = lost.iter().flat_map(|name| self.remove(name)).collect();
-        for old in again {
-            changes.extend(self.put(ObjectKey::of(old.value.metadata()), old.value));
+        for (name, old) in again {
+            changes.extend(self.put(name, old.value));
         }
         changes
     }
