@@ -136,7 +136,7 @@ impl ProxyMetrics {
     /// Creates every possible series.
     fn begin(&self, families: &[Family]) {
         for counter in [&self.healthz, &self.livez] {
-            for verdict in [Verdict::Well, Verdict::Unwell] {
+            for verdict in [Verdict::Healthy, Verdict::Unhealthy] {
                 let _ = counter.with_label_values(&[verdict.code().to_string().as_str()]);
             }
         }

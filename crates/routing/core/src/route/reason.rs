@@ -1,7 +1,7 @@
 //! The reason for a chosen set of endpoints, as data.
 //!
-//! Kernel comments, `explain`, conditions, events, metrics and the dashboard show these values. The
-//! `code` functions return stable names for labels and exit messages.
+//! `explain dns`, the debug output and the metrics show these values; [`Tier::code`] is the stable
+//! name for metric labels.
 
 use std::fmt;
 
@@ -96,23 +96,6 @@ pub enum Miss {
     HintedElsewhere,
     /// The feature gate is off.
     GateOff,
-}
-
-impl Miss {
-    /// A stable name for metric labels.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::RoutingDisagrees { .. } => "routing-disagrees",
-            Self::RoutingBroken { .. } => "routing-broken",
-            Self::NodeWithoutLabel(_) => "node-without-label",
-            Self::NoMatchingEndpoint { .. } => "no-matching-endpoint",
-            Self::ZoneWithoutWeights(_) => "zone-without-weights",
-            Self::NodeWithoutZone => "node-without-zone",
-            Self::Unhinted { .. } => "unhinted",
-            Self::HintedElsewhere => "hinted-elsewhere",
-            Self::GateOff => "gate-off",
-        }
-    }
 }
 
 impl fmt::Display for Miss {

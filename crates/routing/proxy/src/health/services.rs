@@ -182,7 +182,7 @@ fn route(service: ServiceKey, local_endpoints: Arc<AtomicUsize>, health: SharedH
     Route::at("/", move |_| {
         let local_endpoints = local_endpoints.load(Ordering::Relaxed);
         let healthy = health.is_healthy();
-        let well = local_endpoints > 0 && healthy;
+        let serves = local_endpoints > 0 && healthy;
         let body = Body {
             service: Named { namespace: &service.namespace, name: &service.name },
             local_endpoints,
@@ -190,7 +190,7 @@ fn route(service: ServiceKey, local_endpoints: Arc<AtomicUsize>, health: SharedH
         };
         let body = serde_json::to_string(&body).expect("text and numbers have a JSON form");
         let (name, value) = NOSNIFF;
-        Answer::json(status(if well { Verdict::Well } else { Verdict::Unwell }), body)
+        Answer::json(status(if serves { Verdict::Healthy } else { Verdict::Unhealthy }), body)
             .with(name, value)
             .with(WEIGHT, HeaderValue::from(local_endpoints))
     })

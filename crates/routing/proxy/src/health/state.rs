@@ -60,9 +60,9 @@ impl Eligibility {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Healthy: 200.
-    Well,
+    Healthy,
     /// Unhealthy: 503.
-    Unwell,
+    Unhealthy,
 }
 
 impl Verdict {
@@ -70,8 +70,8 @@ impl Verdict {
     #[must_use]
     pub fn code(self) -> u16 {
         match self {
-            Self::Well => 200,
-            Self::Unwell => 503,
+            Self::Healthy => 200,
+            Self::Unhealthy => 503,
         }
     }
 }
@@ -145,10 +145,10 @@ impl ProxyHealth {
 
     fn answer(&self, now: Moment, node: Option<Eligibility>) -> (Verdict, String) {
         let healthy = self.is_healthy(now.steady);
-        let well = healthy && node.is_none_or(Eligibility::is_eligible);
+        let serves = healthy && node.is_none_or(Eligibility::is_eligible);
         let updates = self.families.values().filter_map(|family| family.updated);
         // A healthy proxy is up to date, even without changes for a long time.
-        let last = if well { Some(now) } else { updates.max_by_key(|moment| moment.steady) };
+        let last = if serves { Some(now) } else { updates.max_by_key(|moment| moment.steady) };
         let status = self.families.iter().filter_map(|(family, state)| {
             let last_updated = state.updated?.wall.to_string();
             let healthy = self.is_well(state, now.steady);
@@ -162,7 +162,7 @@ impl ProxyHealth {
             status: status.collect(),
         };
         let body = serde_json::to_string(&body).expect("text and flags have a JSON form");
-        (if well { Verdict::Well } else { Verdict::Unwell }, body)
+        (if serves { Verdict::Healthy } else { Verdict::Unhealthy }, body)
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         health.queued(Family::Ipv6, clock.at(0).steady);
         assert!(health.is_healthy(clock.at(1000).steady));
         let (verdict, body) = health.livez(clock.at(1000));
-        assert_eq!(verdict, Verdict::Well);
+        assert_eq!(verdict, Verdict::Healthy);
         let now = "2026-03-01T12:16:40Z";
         assert_eq!(
             body,
@@ -265,7 +265,7 @@ mod tests {
                 r#""IPv6":{"lastUpdated":"2026-03-01T12:00:02Z","healthy":false}}}"#
             )
         );
-        assert_eq!(health.livez(clock.at(120)).0, Verdict::Unwell);
+        assert_eq!(health.livez(clock.at(120)).0, Verdict::Unhealthy);
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         let clock = Clock::new();
         let mut health = ProxyHealth::new(PERIOD);
         let (verdict, body) = health.healthz(clock.at(0));
-        assert_eq!(verdict, Verdict::Unwell, "the Node is unknown");
+        assert_eq!(verdict, Verdict::Unhealthy, "the Node is unknown");
         assert_eq!(
             body,
             concat!(
@@ -285,15 +285,15 @@ mod tests {
         let deleting = Node { deleting: true, ..node.clone() };
         let tainted = Node { tainted_for_deletion: true, ..node.clone() };
         for (node, expected) in [
-            (Some(&node), Verdict::Well),
-            (Some(&tainted), Verdict::Unwell),
-            (Some(&node), Verdict::Well),
-            (Some(&deleting), Verdict::Unwell),
-            (None, Verdict::Unwell),
+            (Some(&node), Verdict::Healthy),
+            (Some(&tainted), Verdict::Unhealthy),
+            (Some(&node), Verdict::Healthy),
+            (Some(&deleting), Verdict::Unhealthy),
+            (None, Verdict::Unhealthy),
         ] {
             health.node(Eligibility::of_node(node));
             assert_eq!(health.healthz(clock.at(0)).0, expected, "{node:?}");
-            assert_eq!(health.livez(clock.at(0)).0, Verdict::Well, "{node:?}");
+            assert_eq!(health.livez(clock.at(0)).0, Verdict::Healthy, "{node:?}");
         }
     }
 
@@ -304,7 +304,7 @@ mod tests {
         health.updated(Family::Ipv4, clock.at(0));
         health.queued(Family::Ipv4, clock.at(1).steady);
         let jumped = Moment { wall: clock.at(90_000).wall, steady: clock.at(2).steady };
-        assert_eq!(health.healthz(jumped).0, Verdict::Well);
+        assert_eq!(health.healthz(jumped).0, Verdict::Healthy);
         // A time before the change was queued is accepted too.
         assert!(health.is_healthy(clock.at(0).steady));
     }
