@@ -156,7 +156,7 @@ fn is_strict_cidr(text: &str) -> bool {
     })
 }
 
-/// Checks a CIDR in a field older than the strict rules; see [`check_legacy_ip`].
+/// Checks a CIDR in a field older than the strict rules; see `check_legacy_ip`.
 pub fn check_legacy_cidr(field: &str, text: &str, was_there: &[&str]) -> Errors {
     if was_there.contains(&text) {
         return Vec::new();

@@ -44,7 +44,7 @@ const COUNTED: [&str; MOST_COUNTED as usize] = [
 /// The sets and maps of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetId {
-    /// Cluster IPs with this many slots, from 1 to [`MOST_COUNTED`].
+    /// Cluster IPs with this many slots, from 1 to 16.
     Counted(u8),
     /// All other Service addresses: the chain for a connection.
     Services,

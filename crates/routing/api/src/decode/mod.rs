@@ -1,7 +1,7 @@
 //! From the JSON text of an object to a [`Changed`]: an item of a list, the object of a watch
 //! event, or the API server's reply to a write.
 //!
-//! A normal text is read in one pass into the types of [`crate::wire`]. A text that serde rejects
+//! A normal text is read in one pass into the types of `wire`. A text that serde rejects
 //! and the API accepts (with a duplicate field) is read through a JSON value. An unreadable object
 //! becomes a problem, with its name if the name is readable.
 

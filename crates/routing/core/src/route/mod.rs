@@ -2,7 +2,7 @@
 //!
 //! The data plane reads only EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
 //! them, [`choose`] decides, [`reason`] explains the choice, [`exclude`] explains why an endpoint
-//! is not used, [`table`] contains all decisions of a node, and [`without_local`] counts the
+//! is not used, [`table`] contains all decisions of a node, and `without_local` counts the
 //! Service ports with policy Local that have no endpoint on the node.
 
 pub mod choose;

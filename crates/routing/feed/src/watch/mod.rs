@@ -1,5 +1,5 @@
 //! Lists and watches one resource: list, watch, resume after the last version, list again if that
-//! is impossible, with back-off. No kind is known here; a [`Decoder`] reads the objects.
+//! is impossible, with back-off. No kind is known here; a `Decoder` reads the objects.
 //!
 //! ```text
 //!   query       paths and parameters of requests
