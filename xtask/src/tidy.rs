@@ -83,6 +83,7 @@ fn check_repo(repo: &Repo) -> Vec<Violation> {
     found.extend(rooms::check_floors(&repo.files, &repo.packages));
     found.extend(walks::check_walks(&repo.files));
     found.extend(walks::check_paths(&repo.files));
+    found.extend(walks::check_modules(&repo.files));
     found.extend(purity::check_dependencies(&repo.files, &repo.packages));
     for file in &repo.files {
         found.extend(purity::check_source(file));

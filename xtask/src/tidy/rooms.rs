@@ -45,28 +45,19 @@ fn imports_of(package: &str) -> Option<Imports> {
         "nearhop-agent" => Only(&[NET, FEED, CORE, RUNTIME]),
         "nearhop-manager" => Only(&[FEED, CORE, RUNTIME]),
         "nearhop-lab" => Only(&[NET, API, CORE, RUNTIME]),
-        "nearhop-dashboard" => Only(&[API, CORE]),
         // The binary connects all crates; the tests use all crates.
         "nearhop" | "nearhop-tests" => Anything,
         _ => return None,
     })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Here,
-    Planned,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
     package: String,
-    state: State,
     line: usize,
 }
 
-/// Checks that every crate has a row marked `here`, that every such row has a crate, and that a
-/// planned room has no crate yet.
+/// Checks that every crate has a row, and every row a crate.
 pub(super) fn check_map(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
     let Some(map) = files.iter().find(|file| file.path == MAP) else {
         return vec![missing_map()];
@@ -74,19 +65,12 @@ pub(super) fn check_map(files: &[TextFile], packages: &[Package]) -> Vec<Violati
     let (rooms, mut found) = parse_rooms(map);
     let exists = |room: &Room| packages.iter().any(|p| p.name == room.package);
     for room in &rooms {
-        let name = &room.package;
-        match (room.state, exists(room)) {
-            (State::Here, true) | (State::Planned, false) => {}
-            (State::Here, false) => found.push(map.violation(
+        if !exists(room) {
+            found.push(map.violation(
                 room.line,
-                format!("the table marks crate `{name}` as here, but it does not exist"),
-                "create the crate, mark the row `planned`, or remove it",
-            )),
-            (State::Planned, true) => found.push(map.violation(
-                room.line,
-                format!("the table marks crate `{name}` as planned, but it exists"),
-                "mark the row `here`",
-            )),
+                format!("crate `{}` of the table does not exist", room.package),
+                "create the crate, or remove the row",
+            ));
         }
     }
     for package in packages {
@@ -108,19 +92,18 @@ fn missing_map() -> Violation {
         path: MAP.to_owned(),
         line: 1,
         what: "the file is missing".to_owned(),
-        cure: "write the rooms table: `| room (crate) | state | ... |`".to_owned(),
+        cure: "write the rooms table: `| room (crate) | ... |`".to_owned(),
     }
 }
 
-/// The rows below the header whose first cell begins with `room` and which has a cell `state`.
+/// The rows below the header whose first cell begins with `room`.
 fn parse_rooms(map: &TextFile) -> (Vec<Room>, Vec<Violation>) {
-    let mut rows = map.lines().skip_while(|(_, line)| state_column(line).is_none());
-    let Some((_, header)) = rows.next() else {
+    let mut rows = map.lines().skip_while(|(_, line)| !is_header(line));
+    if rows.next().is_none() {
         let what = "the file has no rooms table";
-        let cure = "give the table a header `| room (crate) | state | ... |`";
+        let cure = "give the table a header `| room (crate) | ... |`";
         return (Vec::new(), vec![map.violation(1, what, cure)]);
-    };
-    let column = state_column(header).expect("the header has the column");
+    }
     let mut rooms = Vec::new();
     let mut found = Vec::new();
     for (number, line) in rows.take_while(|(_, line)| line.starts_with('|')) {
@@ -128,33 +111,21 @@ fn parse_rooms(map: &TextFile) -> (Vec<Room>, Vec<Violation>) {
         if cells[0].trim_matches(['-', ':']).is_empty() {
             continue;
         }
-        match parse_room(&cells, column) {
-            Some((package, state)) => rooms.push(Room { package, state, line: number }),
+        // The crate is the last quoted name: `core` (`nearhop-core`), or just `xtask`.
+        match cells[0].rsplit('`').nth(1) {
+            Some(package) => rooms.push(Room { package: package.to_owned(), line: number }),
             None => found.push(map.violation(
                 number,
                 "the row is not a valid room",
-                "write it as: | `room` (`crate`) | here or planned | ... |",
+                "write it as: | `room` (`crate`) | ... |",
             )),
         }
     }
     (rooms, found)
 }
 
-fn parse_room(cells: &[&str], state_column: usize) -> Option<(String, State)> {
-    // The crate is the last quoted name: `core` (`nearhop-core`), or just `xtask`.
-    let package = cells[0].rsplit('`').nth(1)?;
-    let state = match cells.get(state_column)?.trim_matches('`') {
-        "here" => State::Here,
-        "planned" => State::Planned,
-        _ => return None,
-    };
-    Some((package.to_owned(), state))
-}
-
-fn state_column(line: &str) -> Option<usize> {
-    let cells = cells(line);
-    let is_header = line.starts_with('|') && cells[0].starts_with("room");
-    is_header.then(|| cells.iter().position(|cell| *cell == "state"))?
+fn is_header(line: &str) -> bool {
+    line.starts_with('|') && cells(line)[0].starts_with("room")
 }
 
 /// The cells of a row, at least one: a line without bars is one cell.
@@ -251,11 +222,10 @@ mod tests {
     const TABLE: &str = "\
 # Map
 
-| room (crate) | state | what |
-|---|---|---|
-| `core` (`nearhop-core`) | here | the centre |
-| `feed` (`nearhop-feed`) | planned | watches |
-| `xtask` | `here` | chores |
+| room (crate) | what |
+|---|---|
+| `core` (`nearhop-core`) | the centre |
+| `xtask` | chores |
 
 | other | table |
 |---|---|
@@ -312,13 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_crate_and_a_planned_crate_that_exists_are_found() {
+    fn a_row_without_a_crate_is_found() {
         assert_eq!(
-            check_map_of(TABLE, &["xtask", "nearhop-feed"]),
-            [
-                "ARCHITECTURE.md:5: the table marks crate `nearhop-core` as here, but it does not exist",
-                "ARCHITECTURE.md:6: the table marks crate `nearhop-feed` as planned, but it exists",
-            ]
+            check_map_of(TABLE, &["xtask"]),
+            ["ARCHITECTURE.md:5: crate `nearhop-core` of the table does not exist"]
         );
     }
 
@@ -326,8 +293,8 @@ mod tests {
     fn a_missing_table_and_an_invalid_row_are_found() {
         let none = check_map_of("# Map\n", &[]);
         assert_eq!(none, ["ARCHITECTURE.md:1: the file has no rooms table"]);
-        let soon = TABLE.replace("planned", "soon");
-        let found = check_map_of(&soon, &["nearhop-core", "xtask"]);
+        let unquoted = TABLE.replace("`xtask`", "xtask");
+        let found = check_map_of(&unquoted, &["nearhop-core"]);
         assert_eq!(found, ["ARCHITECTURE.md:6: the row is not a valid room"]);
         assert_eq!(check_map(&[], &[]).len(), 1);
     }

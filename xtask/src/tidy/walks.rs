@@ -9,7 +9,10 @@ use super::{TextFile, Violation};
 
 const MAP: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Four walks";
-const MIN_STEPS: usize = 20;
+const MAPS: &str = "## Maps of the rooms";
+/// There are four walks, and none is shorter.
+const WALKS: usize = 4;
+const MIN_STEPS: usize = 5;
 
 pub(super) fn check_walks(files: &[TextFile]) -> Vec<Violation> {
     let Some(map) = files.iter().find(|file| file.path == MAP) else { return Vec::new() };
@@ -18,11 +21,21 @@ pub(super) fn check_walks(files: &[TextFile]) -> Vec<Violation> {
         .skip_while(|(_, line)| *line != SECTION)
         .skip(1)
         .take_while(|(_, line)| !line.starts_with("## "));
-    let steps: Vec<(usize, &str)> = in_section.filter(|(_, line)| is_step(line)).collect();
+    let mut lengths: Vec<usize> = Vec::new();
+    let mut steps: Vec<(usize, &str)> = Vec::new();
+    for (number, line) in in_section {
+        if line.starts_with("### ") {
+            lengths.push(0);
+        } else if is_step(line) {
+            lengths.last_mut().into_iter().for_each(|length| *length += 1);
+            steps.push((number, line));
+        }
+    }
     let mut found = Vec::new();
-    if steps.len() < MIN_STEPS {
-        let what = format!("`{SECTION}` has {} steps, fewer than {MIN_STEPS}", steps.len());
-        found.push(map.violation(1, what, "list the functions of each walk in their order"));
+    if lengths.len() != WALKS || lengths.iter().any(|length| *length < MIN_STEPS) {
+        let what = format!("`{SECTION}` has walks with {lengths:?} steps");
+        let cure = "list the functions of each of the four walks in their order";
+        found.push(map.violation(1, what, cure));
     }
     for (number, line) in steps {
         let spans = code_spans(line);
@@ -39,9 +52,8 @@ pub(super) fn check_walks(files: &[TextFile]) -> Vec<Violation> {
             ));
             continue;
         };
-        let name = function.rsplit("::").next().unwrap_or(function);
-        if !defines(file, name) {
-            let what = format!("`{path}` has no function `{name}`");
+        if !defines(file, function) {
+            let what = format!("`{path}` has no function `{function}`");
             found.push(map.violation(number, what, "correct the name of the function"));
         }
     }
@@ -71,6 +83,29 @@ pub(super) fn check_paths(files: &[TextFile]) -> Vec<Violation> {
     found
 }
 
+/// Checks the modules in the maps: `crate/module` is a file or a directory of that crate.
+pub(super) fn check_modules(files: &[TextFile]) -> Vec<Violation> {
+    let Some(map) = files.iter().find(|file| file.path == MAP) else { return Vec::new() };
+    let exists = |name: &str, module: &str| {
+        let (file, directory) =
+            (format!("{name}/src/{module}.rs"), format!("{name}/src/{module}/"));
+        files.iter().any(|f| f.path.ends_with(&file) || f.path.contains(&directory))
+    };
+    let in_maps = map.lines().skip_while(|(_, line)| *line != MAPS).skip(1);
+    let mut found = Vec::new();
+    for (number, line) in in_maps.take_while(|(_, line)| !line.starts_with("## ")) {
+        // The first cell of a row.
+        let cell = line.strip_prefix("| ").and_then(|row| row.split(" | ").next());
+        let spans = cell.map(code_spans).unwrap_or_default();
+        let modules = spans.into_iter().filter_map(|span| span.split_once('/'));
+        for (name, module) in modules.filter(|(name, module)| !exists(name, module)) {
+            let what = format!("there is no module `{name}/{module}`");
+            found.push(map.violation(number, what, "correct the name of the module"));
+        }
+    }
+    found
+}
+
 fn is_step(line: &str) -> bool {
     let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
     digits.len() < line.len() && digits.starts_with(". ")
@@ -86,11 +121,22 @@ fn is_path(span: &str) -> bool {
     ours.iter().any(|start| span.starts_with(start)) && span.chars().all(plain)
 }
 
+/// Whether a file defines `function`, or `Type::function` in an `impl` of that type.
 fn defines(file: &TextFile, function: &str) -> bool {
-    let needle = format!("fn {function}");
-    file.text
-        .match_indices(&needle)
-        .any(|(at, _)| file.text[at + needle.len()..].starts_with(['(', '<']))
+    let (of, name) = function.rsplit_once("::").map_or((None, function), |(of, n)| (Some(of), n));
+    let needle = format!("fn {name}");
+    let mut implemented = "";
+    file.text.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {
+        if line.starts_with("impl") {
+            implemented = line;
+        } else if line.starts_with('}') {
+            implemented = "";
+        }
+        let is_type = |word: &str| of.is_none_or(|of| word == of);
+        let mut words = implemented.split(|c: char| !c.is_alphanumeric() && c != '_');
+        line.match_indices(&needle).any(|(at, _)| line[at + needle.len()..].starts_with(['(', '<']))
+            && (of.is_none() || words.any(is_type))
+    })
 }
 
 #[cfg(test)]
@@ -99,7 +145,8 @@ mod tests {
     use super::*;
 
     fn map(steps: &str) -> TextFile {
-        let filler = "1. `run` in `a.rs`\n".repeat(MIN_STEPS);
+        let walk = format!("### Walk\n{}", "1. `run` in `a.rs`\n".repeat(MIN_STEPS));
+        let filler = walk.repeat(WALKS);
         file(
             MAP,
             &format!(
@@ -111,19 +158,24 @@ mod tests {
     fn check(steps: &str) -> Vec<String> {
         places(&check_walks(&[
             map(steps),
-            file("a.rs", "pub fn run() {}\nfn apply<T>() {}\nfn runs() {}\n"),
+            file(
+                "a.rs",
+                "pub fn run() {}\nfn runs() {}\n// fn gone() {}\nimpl World {\n    fn apply<T>() {}\n}\n",
+            ),
         ]))
     }
 
     #[test]
     fn steps_with_missing_functions_or_files_are_found() {
         assert!(check("2. `World::apply` in `a.rs`: takes it in\n").is_empty());
-        let line = 7 + MIN_STEPS;
+        let line = 7 + WALKS * (MIN_STEPS + 1);
         assert_eq!(
             check("2. `World::lost` in `a.rs`\n"),
-            [format!("{MAP}:{line}: `a.rs` has no function `lost`")]
+            [format!("{MAP}:{line}: `a.rs` has no function `World::lost`")]
         );
-        assert_eq!(check("2. `World::ru` in `a.rs`\n").len(), 1);
+        for other in ["World::ru", "Galaxy::apply", "World::run", "gone"] {
+            assert_eq!(check(&format!("2. `{other}` in `a.rs`\n")).len(), 1, "{other}");
+        }
         assert_eq!(check("2. `run` in `b.rs`\n"), [format!("{MAP}:{line}: `b.rs` does not exist")]);
         assert_eq!(check("2. it runs\n").len(), 1);
     }
@@ -131,10 +183,19 @@ mod tests {
     #[test]
     fn a_page_without_walks_is_found() {
         let found = check_walks(&[file(MAP, "# Map\n")]);
-        assert_eq!(
-            places(&found),
-            [format!("{MAP}:1: `{SECTION}` has 0 steps, fewer than {MIN_STEPS}")]
-        );
+        assert_eq!(places(&found), [format!("{MAP}:1: `{SECTION}` has walks with [] steps")]);
+    }
+
+    #[test]
+    fn missing_modules_in_maps_are_found() {
+        let page = |module: &str| {
+            let row = format!("| `core/route`, `{module}` | what `core/else` holds |");
+            let text = format!("| `core/early` | |\n{MAPS}\n\n{row}\n## Next\n| `core/late` | |\n");
+            let source = file("crates/routing/core/src/route/mod.rs", "");
+            places(&check_modules(&[file(MAP, &text), source]))
+        };
+        assert!(page("core/route/mod").is_empty());
+        assert_eq!(page("core/lost"), [format!("{MAP}:4: there is no module `core/lost`")]);
     }
 
     #[test]
