@@ -59,14 +59,20 @@ fn report_of_skips() -> PathBuf {
 /// Uses only the default targets: `--all-targets` would run the benches as tests. The runner
 /// continues after a failure, so that one run shows all failures.
 fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
+    // `--workspace` would win over the packages that the caller names.
+    let names_packages = args.iter().any(|arg| arg == "-p" || arg == "--package");
+    let all: &[&str] = if names_packages { &[] } else { &["--workspace"] };
     let mut steps = match runner {
         Runner::Nextest => vec![
-            counted("tests", cargo_in(root, &["nextest", "run", "--workspace", "--no-fail-fast"])),
+            counted(
+                "tests",
+                cargo_in(root, &[&["nextest", "run", "--no-fail-fast"], all].concat()),
+            ),
             // nextest does not run doc tests.
             counted("doc tests", cargo_in(root, &["test", "--workspace", "--doc"])),
         ],
         Runner::CargoTest => {
-            vec![counted("tests", cargo_in(root, &["test", "--workspace", "--no-fail-fast"]))]
+            vec![counted("tests", cargo_in(root, &[&["test", "--no-fail-fast"], all].concat()))]
         }
     };
     steps[0].command.args(args).env("NEARHOP_BINARY", binary());
@@ -174,12 +180,15 @@ mod tests {
         let args = [OsString::from("route")];
         assert_eq!(
             lines(&test_steps(Path::new("."), Runner::Nextest, &args)),
-            ["nextest run --workspace --no-fail-fast route", "test --workspace --doc", CONFORM]
+            ["nextest run --no-fail-fast --workspace route", "test --workspace --doc", CONFORM]
         );
         assert_eq!(
             lines(&test_steps(Path::new("."), Runner::CargoTest, &args)),
-            ["test --workspace --no-fail-fast route", CONFORM]
+            ["test --no-fail-fast --workspace route", CONFORM]
         );
+        let one = ["-p", "xtask"].map(OsString::from);
+        let steps = test_steps(Path::new("."), Runner::Nextest, &one);
+        assert_eq!(lines(&steps)[0], "nextest run --no-fail-fast -p xtask");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// `metadata.labels` of a Node that names its zone (KEP-2433 "Identifying Zones").
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Annotation `nearhop.dev/traffic-distribution` of Services and Namespaces (README, rows 4 and 7).
+/// Annotation `nearhop.dev/traffic-distribution` of Services and Namespaces (docs/policies.md, rows 4 and 7).
 const DISTRIBUTION: &str = "nearhop.dev/traffic-distribution";
 
 /// A Node.
@@ -156,7 +156,7 @@ pub enum Request {
 
 /// What a Service asks for. The annotation comes before the field (KEP-4444 "Upgrade / Downgrade
 /// Strategy"), Auto excludes topology keys (KEP-2433 "Interoperability"); the rest of the order is
-/// README "What a Service can ask for". An unknown value counts as absent (KEP-3015
+/// docs/policies.md "Policies: what a Service can ask for". An unknown value counts as absent (KEP-3015
 /// "Upgrade / Downgrade Strategy").
 pub fn request_of(service: &Value, namespace: &Value) -> Request {
     let annotation = |object: &Value, key: &str| -> Option<String> {

@@ -90,13 +90,15 @@ impl Cluster {
     /// Slices that another controller wrote, with all kinds of hints.
     pub(crate) fn foreign_slices(&self, random: &mut SmallRng) -> Vec<Value> {
         let style = random.random_range(0..6);
+        // No endpoint is ready, and most of them terminate and still serve.
+        let draining = random.random_range(0..6) == 0;
         let mut number = 0;
         (0..random.random_range(1..=3))
             .map(|slice| {
                 let endpoints: Vec<Value> = (0..random.random_range(0..=4))
                     .map(|_| {
                         number += 1;
-                        self.foreign_endpoint(random, number, style)
+                        self.foreign_endpoint(random, number, style, draining)
                     })
                     .collect();
                 json!({
@@ -113,7 +115,13 @@ impl Cluster {
             .collect()
     }
 
-    fn foreign_endpoint(&self, random: &mut SmallRng, number: usize, style: u32) -> Value {
+    fn foreign_endpoint(
+        &self,
+        random: &mut SmallRng,
+        number: usize,
+        style: u32,
+        draining: bool,
+    ) -> Value {
         let node = self.nodes.choose(random).expect("there is a Node");
         let zone = node["metadata"]["labels"]["topology.kubernetes.io/zone"].clone();
         let condition = |random: &mut SmallRng, usual: bool| match random.random_range(0..10) {
@@ -140,8 +148,9 @@ impl Cluster {
             "nodeName": node["metadata"]["name"],
             "zone": zone,
             "conditions": {
-                "ready": condition(random, true), "serving": condition(random, true),
-                "terminating": condition(random, false),
+                "ready": if draining { json!(false) } else { condition(random, true) },
+                "serving": condition(random, true),
+                "terminating": condition(random, draining),
             },
             "hints": {"forZones": names(zones), "forNodes": names(nodes)},
         })
