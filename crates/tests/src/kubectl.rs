@@ -141,7 +141,7 @@ fn normal_word(word: &str) -> String {
 }
 
 /// Whether a word is an age: `5s`, `3m4s`.
-fn is_age(word: &str) -> bool {
+pub(crate) fn is_age(word: &str) -> bool {
     word.len() >= 2
         && word.starts_with(|c: char| c.is_ascii_digit())
         && word.ends_with(['s', 'm', 'h', 'd'])
@@ -254,7 +254,7 @@ fn judge(step: &Step, command: &str, output: &Output) -> Vec<String> {
 }
 
 /// Whether lines are as expected; a line `...` matches any number of lines.
-fn fits(expected: &[String], actual: &[String]) -> bool {
+pub(crate) fn fits(expected: &[String], actual: &[String]) -> bool {
     match expected.split_first() {
         None => actual.is_empty(),
         Some((first, rest)) if first.trim() == "..." => {

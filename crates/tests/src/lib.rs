@@ -14,6 +14,8 @@ pub mod node;
 // The oracle is in `tests/oracle`; it is compiled here, so that all batteries can use it.
 #[path = "../tests/oracle/kep.rs"]
 pub mod oracle;
+#[cfg(target_os = "linux")]
+pub mod pages;
 pub mod replay;
 pub mod rest;
 pub mod scene;
