@@ -16,6 +16,7 @@ mod endings;
 mod faults;
 mod flows;
 mod local_dns;
+mod pages;
 mod rollout;
 mod sticky;
 mod walkthrough;
