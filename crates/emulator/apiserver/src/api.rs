@@ -82,6 +82,7 @@ impl Api {
         config: ClusterConfig,
         address: SocketAddr,
         faults_enabled: bool,
+        metrics: nearhop_runtime::metrics::Metrics,
     ) -> Self {
         let mut allocator = Allocator::new(&config);
         for service in store.list(&SERVICES.storage, None).objects {
@@ -96,7 +97,7 @@ impl Api {
             token_key,
             faults: ActiveFaults::default(),
             faults_enabled,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(metrics),
             documents: Documents::default(),
             address: address.to_string(),
             config,

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::selectable;
+use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::pki::Pair;
 use nearhop_runtime::server::{Wildcard, bind, bind_with_retries};
 use rustls::ServerConfig;
@@ -67,6 +68,8 @@ pub struct Options {
     pub faults: Faults,
     /// The TLS options for kubelets.
     pub kubelets: KubeletOptions,
+    /// Where `/metrics` is read from: a daemon has the metrics of its process here already.
+    pub metrics: Metrics,
 }
 
 /// TLS between the API server and kubelets.
@@ -104,6 +107,7 @@ impl Default for Options {
             controllers: Controllers::All,
             faults: Faults::Refused,
             kubelets: KubeletOptions::default(),
+            metrics: Metrics::new(),
         }
     }
 }
@@ -160,6 +164,7 @@ impl ApiServer {
             options.cluster,
             address,
             faults,
+            options.metrics,
         ));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
         let mut tasks = controllers::start(&api, options.controllers, address);

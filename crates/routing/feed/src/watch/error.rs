@@ -14,8 +14,9 @@ pub(crate) enum Error {
     /// The API server is unreachable.
     #[error("the API server is unreachable: {}", error_chain(.0))]
     Unreachable(#[source] kube::Error),
-    /// The response ended early.
-    #[error("the response ended early: {}", error_chain(.0))]
+    /// The connection ended within a response, as when the API server restarts. The causes below
+    /// it differ by TLS and HTTP version and tell an operator no more; the debug log has them.
+    #[error("API server closed the watch")]
     Broken(#[source] kube::Error),
     /// The API server rejected the request.
     #[error("{0}")]
