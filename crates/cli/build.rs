@@ -22,6 +22,9 @@ fn main() {
     let commit = given.or_else(|| find_commit(&root));
     let epoch = env::var("SOURCE_DATE_EPOCH").ok().filter(|epoch| !epoch.is_empty());
     let date = epoch.or_else(|| date_of(&root, commit.as_deref()?));
+    let version = env::var("CARGO_PKG_VERSION").expect("cargo sets it");
+    let begin = commit.as_deref().and_then(|commit| commit.get(..12).or(Some(commit)));
+    set("SHORT", &begin.map_or(version.clone(), |begin| format!("{version} ({begin})")));
     let text = |value: Option<String>| value.unwrap_or_else(|| UNKNOWN.to_owned());
     set("COMMIT", &text(commit));
     set("EPOCH", &text(date));

@@ -32,7 +32,8 @@ Exit codes:
   `lab exec` has the exit code of its command.
 
 Environment:
-  Each flag has a variable: --zones of `lab up` is NEARHOP_LAB_UP_ZONES (docs/environment.md)
+  Each flag has a variable: --zones of `lab up` is NEARHOP_LAB_UP_ZONES; flags that mean the same
+  in every command have a name without it: --kubeconfig is NEARHOP_KUBECONFIG
   NO_COLOR, CLICOLOR_FORCE: colours off, or on also without a terminal
   RUST_LOG: log filter of the daemons, instead of --verbosity")]
 struct Cli {
@@ -84,6 +85,15 @@ pub(crate) enum Command {
 /// All commands.
 pub(crate) fn all() -> clap::Command {
     Cli::command()
+}
+
+/// The commands that help shows: without those that nearhop itself starts.
+pub(crate) fn public() -> clap::Command {
+    let all = all();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+    clap::Command::new("nearhop")
+        .args(all.get_arguments().cloned())
+        .subcommands(shown.cloned().collect::<Vec<_>>())
 }
 
 /// The command of these arguments.

@@ -38,7 +38,7 @@ pub(crate) struct ManArgs {
 /// Prints the script.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut commands::all(), "nearhop", &mut script);
+    clap_complete::generate(args.shell, &mut commands::public(), "nearhop", &mut script);
     print(&String::from_utf8(script).context("the script is text")?)?;
     Ok(ExitCode::SUCCESS)
 }

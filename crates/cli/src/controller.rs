@@ -17,7 +17,7 @@ use nearhop_core::intent::check_distribution;
 use nearhop_core::locate::LocatorLabels;
 use nearhop_runtime::admin;
 use nearhop_runtime::backoff::Backoff;
-use nearhop_runtime::client::{Client, connect};
+use nearhop_runtime::client::{Client, connect, describe_failure};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::server::BindFailure;
@@ -266,9 +266,8 @@ async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow
         let failed = match client.apiserver_version().await {
             Ok(version) if version.compiler == "rustc" => return Ok(Mode::Replace),
             Ok(_) => return Ok(Mode::Labelled),
-            Err(error) => anyhow::Error::from(error),
+            Err(error) => anyhow!(describe_failure(&error)),
         };
-        let failed = failed.context("cannot ask the API server for its version");
         if args.once || args.dry_run || shutdown.is_requested() {
             return Err(failed);
         }

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     listen: Vec<SocketAddr>,
 
     /// Cluster domain: the zone of Services and Pods.
-    #[arg(help_heading = "Names", long, value_name = "NAME", default_value = "cluster.local", value_parser = parse_zone)]
+    #[arg(help_heading = "Names", long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = parse_zone)]
     cluster_domain: Zone,
 
     /// Reverse (PTR) zones.

@@ -35,11 +35,10 @@ fn main() -> ExitCode {
     color::apply(&args);
     let (command, settings) = environment::attach(commands::all(), &environment::is_set);
     let matches = help::arrange(command).try_get_matches().unwrap_or_else(|error| {
-        let note = environment::origin_of(&error, &settings, &args).map(|setting| setting.note());
-        if let Some(note) = note {
-            complain(&format!("note: {note}"));
-        }
-        error.exit()
+        let Some(setting) = environment::origin_of(&error, &settings, &args) else { error.exit() };
+        let _closed = error.print();
+        complain(&format!("note: {}", setting.note()));
+        std::process::exit(error.exit_code())
     });
     environment::warn_about_former_names(&settings, &matches);
     let command = commands::read(&matches).unwrap_or_else(|error| error.exit());

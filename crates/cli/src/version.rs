@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
-use nearhop_runtime::client::connect;
+use k8s_openapi::apimachinery::pkg::version::Info;
+use nearhop_runtime::client::{Client, connect, describe_failure};
 use nearhop_runtime::metrics::Metrics;
 use serde::Serialize;
 
@@ -23,8 +24,8 @@ const NO_SERVER: u8 = 1;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What `--version` prints behind the name.
-pub(crate) const SHORT: &str = short();
+/// What `--version` prints behind the name: `0.1.0 (0123456789ab)`.
+pub(crate) const SHORT: &str = env!("NEARHOP_BUILD_SHORT");
 
 /// Prints the version of nearhop, how it was built, and the version of the API server.
 ///
@@ -98,15 +99,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn ask_server(args: &Args) -> anyhow::Result<Server> {
     let client = connect(&args.cluster.client("version"), None).await?;
-    let answer = tokio::time::timeout(TIMEOUT, client.apiserver_version()).await;
-    let silent = || anyhow!("the API server does not answer within {} s", TIMEOUT.as_secs());
-    let info = answer.map_err(|_| silent())?.context("cannot ask the API server")?;
+    let info = ask_api_server(&client).await?;
     Ok(Server {
         git_version: info.git_version,
         git_commit: info.git_commit,
         platform: info.platform,
         compiler: info.compiler,
     })
+}
+
+/// The version of the API server. Commands that print a result call it first, so that a server that
+/// cannot be reached is an error at once.
+pub(crate) async fn ask_api_server(client: &Client) -> anyhow::Result<Info> {
+    let answer = tokio::time::timeout(TIMEOUT, client.apiserver_version()).await;
+    let silent = || anyhow!("the API server does not answer within {} s", TIMEOUT.as_secs());
+    let answer = answer.map_err(|_| silent())?;
+    answer.map_err(|error| anyhow!(describe_failure(&error)))
 }
 
 fn render(report: &Report) -> String {
@@ -143,14 +151,6 @@ fn build() -> Build {
 
 fn commit() -> Option<&'static str> {
     Some(env!("NEARHOP_BUILD_COMMIT")).filter(|commit| !commit.is_empty())
-}
-
-const fn short() -> &'static str {
-    if env!("NEARHOP_BUILD_COMMIT").is_empty() {
-        VERSION
-    } else {
-        concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("NEARHOP_BUILD_COMMIT"), ")")
-    }
 }
 
 /// The metrics of a daemon's process, with the build in `nearhop_build_info`.

@@ -44,6 +44,7 @@ pub(crate) struct Setting {
     /// The id of the flag in clap.
     id: String,
     flag: String,
+    short: Option<char>,
     variable: String,
     /// The present name, if the variable has a former one.
     renamed: Option<String>,
@@ -95,8 +96,14 @@ fn find(path: &str, arg: &Arg, is_set: &dyn Fn(&str) -> bool) -> Option<Setting>
         let former = former(path, flag).filter(|former| is_set(former))?;
         (former, Some(present))
     };
-    let id = arg.get_id().to_string();
-    Some(Setting { command: path.to_owned(), id, flag: flag.to_owned(), variable, renamed })
+    Some(Setting {
+        command: path.to_owned(),
+        id: arg.get_id().to_string(),
+        flag: flag.to_owned(),
+        short: arg.get_short(),
+        variable,
+        renamed,
+    })
 }
 
 fn with_variable(arg: Arg, variable: &str) -> Arg {
@@ -171,18 +178,23 @@ pub(crate) fn origin_of<'a>(
     let Some(ContextValue::String(invalid)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let named = |flag: &str| {
-        let long = format!("--{flag}");
-        invalid.split(' ').any(|word| word == long)
-            && !args.iter().any(|arg| *arg == long || arg.starts_with(&format!("{long}=")))
-    };
     let words = |command: &str| command.split(' ').all(|word| args.iter().any(|arg| arg == word));
     settings.iter().find(|setting| {
-        named(&setting.flag) && (setting.command.is_empty() || words(&setting.command))
+        let long = format!("--{}", setting.flag);
+        invalid.split(' ').any(|word| word == long)
+            && !args.iter().any(|arg| setting.is_given_by(arg))
+            && (setting.command.is_empty() || words(&setting.command))
     })
 }
 
 impl Setting {
+    /// Whether this argument is the flag.
+    fn is_given_by(&self, arg: &str) -> bool {
+        let long = arg.strip_prefix("--").and_then(|arg| arg.strip_prefix(self.flag.as_str()));
+        let is_long = long.is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        is_long || self.short.is_some_and(|short| arg.starts_with(&format!("-{short}")))
+    }
+
     /// A note for the error of an invalid value.
     pub(crate) fn note(&self) -> String {
         format!("--{} has this value from the variable {}", self.flag, self.variable)

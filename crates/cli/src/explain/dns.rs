@@ -20,12 +20,13 @@ use nearhop_core::model::{ClusterIps, ServiceType};
 use nearhop_core::route::{Exclusion, Place, RouteSet};
 use nearhop_core::world::{SliceKeeper, World};
 use nearhop_core::{Family, Gates, ServiceKey};
-use nearhop_runtime::client::{Client, connect};
+use nearhop_runtime::client::{Client, connect, describe_failure};
 use serde_json::{Value, json};
 
 use super::live::read_world;
 use crate::output::OutputArgs;
 use crate::parse::ClusterArgs;
+use crate::version::ask_api_server;
 
 /// Exit code if the name has no records.
 const NO_RECORDS: u8 = 1;
@@ -105,6 +106,7 @@ struct Asker {
 /// Prints the explanation; the exit code says whether there are records.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = connect(&args.cluster.client("explain"), None).await?;
+    ask_api_server(&client).await?;
     let world = read_world(client.clone(), args.feature_gates.clone()).await?;
     let asker = find_asker(&args, &client, &world).await?;
     let config = config(&args.cluster_domain)?;
@@ -144,8 +146,10 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
         let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pod = api.get(name).await.map_err(|error| match error {
-            kube::Error::Api(status) => anyhow!("--from-pod: {}", status.message),
-            other => anyhow!(other).context(format!("Pod {namespace}/{name}")),
+            kube::Error::Api(status) if status.is_not_found() => {
+                anyhow!("--from-pod: Pod {namespace}/{name} does not exist; give NAMESPACE/NAME")
+            }
+            other => anyhow!("--from-pod: {}", describe_failure(&other)),
         })?;
         let ip = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
         let ip: IpAddr =
@@ -157,7 +161,8 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
     if let Some(name) = &args.from_node {
         let Some(node) = world.node(name) else {
             let known: Vec<&str> = world.nodes().map(|node| node.name.as_str()).collect();
-            bail!("node {name} not found; nodes: {}", known.join(", "));
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            bail!("--from-node: node {name} does not exist; nodes: {known}");
         };
         let place = Some(Arc::new(Place::of(node)));
         let located = Located { place, how: How::NodeAddress };

@@ -78,8 +78,8 @@ pub(crate) struct Args {
     #[arg(help_heading = "Services", long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     service_cluster_ip_range: Vec<Cidr>,
 
-    /// The node's own address, instead of the one in the Node object. 0.0.0.0 and ::: use the Node
-    /// object.
+    /// The node's own address, instead of the one in the Node object. 0.0.0.0 and `::` stand for
+    /// the address of the Node object.
     #[arg(help_heading = "Node", long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use nearhop_api::Version;
-use nearhop_runtime::client::Refusal;
-use nearhop_runtime::error_chain;
+use nearhop_runtime::client::{Refusal, describe_failure};
 
 use super::Target;
 
@@ -12,7 +11,7 @@ use super::Target;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The API server is unreachable.
-    #[error("the API server is unreachable: {}", error_chain(.0))]
+    #[error("{}", describe_failure(.0))]
     Unreachable(#[source] kube::Error),
     /// The connection ended within a response, as when the API server restarts. The causes below
     /// it differ by TLS and HTTP version and tell an operator no more; the debug log has them.

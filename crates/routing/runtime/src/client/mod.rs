@@ -33,13 +33,13 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::util::{MapRequestLayer, option_layer};
 
-use crate::RuntimeError;
 pub use crate::client::events::{Event, EventRecorder, EventType, EventWriter};
 pub use crate::client::refusal::{Refusal, retry_after};
 pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
 pub use crate::client::versions::{KnownVersions, Outdated};
 use crate::error::KnownContexts;
 use crate::metrics::{ContactLayer, Metrics};
+use crate::{RuntimeError, error_chain, root_cause};
 
 /// The timeout to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -133,6 +133,18 @@ async fn make(
     });
     let builder = transport::build(&config, proxy.as_ref()).map_err(refused)?;
     Ok(builder.with_layer(&listening).with_layer(&counting).with_layer(&recording).build())
+}
+
+/// Why a request failed, for a user: what the API server answered, or why it cannot be reached. The
+/// outer messages of kube and hyper name only their own layers.
+pub fn describe_failure(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(_) | kube::Error::HyperError(_) => {
+            format!("cannot reach the API server: {}", root_cause(error))
+        }
+        other => error_chain(other),
+    }
 }
 
 /// The CA certificates of the cluster, as DER; empty where the configuration names none and the
