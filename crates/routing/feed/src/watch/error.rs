@@ -78,6 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_connection_that_ends_is_described_without_the_layers_below() {
+        let ended = || {
+            let why = "peer closed connection without sending TLS close_notify";
+            kube::Error::Service(Box::new(std::io::Error::other(why)))
+        };
+        assert_eq!(Error::Broken(ended()).to_string(), "API server closed the watch");
+        let refused = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
+        let unreachable = Error::Unreachable(refused).to_string();
+        assert_eq!(unreachable, "cannot reach the API server: connection refused");
+    }
+
+    #[test]
     fn rejections_describe_the_fix() {
         let describe = |code, target: &Target| {
             Error::Refused(Refusal::read(code, None, b"no")).describe(target)
