@@ -156,16 +156,8 @@ impl ApiServer {
         let tls = Arc::new(identity.tls()?);
         let registry = controllers::load_definitions(&store);
         let faults = options.faults == Faults::OnDemand;
-        let api = Arc::new(Api::new(
-            store,
-            registry,
-            identity,
-            token_key,
-            options.cluster,
-            address,
-            faults,
-            options.metrics,
-        ));
+        let api = Api::new(store, registry, identity, token_key, options.cluster, address, faults);
+        let api = Arc::new(api.measured_in(options.metrics));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
         let mut tasks = controllers::start(&api, options.controllers, address);
         let listening = listen_until_stopped(Arc::clone(&api), listener, address, tls);
