@@ -128,7 +128,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.kubeconfig_out {
         server
             .write_kubeconfig(path)
-            .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
+            .with_context(|| format!("cannot write --kubeconfig-out {}", path.display()))?;
     }
     announce(&format!("listening on {}", server.url()));
     tokio::select! {

@@ -170,6 +170,8 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
         check_distribution(value, &args.feature_gates)
             .map_err(|why| anyhow!("--default-traffic-distribution: {why}"))?;
     }
+    // Checked before anything is sent.
+    let lease = args.leader_elect.then(|| args.lease()).transpose()?;
     let shutdown = Shutdown::on_signals()?;
     let metrics = version::metrics();
     let client = connect(&args.cluster.client("controller"), Some(&metrics)).await?;
@@ -179,7 +181,7 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
         None if args.cleanup => Mode::Labelled,
         None => usual_mode(&client, &args, &shutdown).await?,
     };
-    let options = args.options(mode)?;
+    let options = args.options(mode, lease);
     let health = Health::new();
     let synced = health.check("informer-sync", Purpose::Ready);
     let deps = Deps { client, metrics: metrics.clone(), synced, shutdown };
@@ -296,8 +298,8 @@ fn print_dry_run(output: Output, result: DryRun) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    fn options(&self, mode: Mode) -> anyhow::Result<Options> {
-        Ok(Options {
+    fn options(&self, mode: Mode, lease: Option<LeaseOptions>) -> Options {
+        Options {
             gates: self.feature_gates.clone(),
             default_traffic_distribution: self.default_traffic_distribution.clone(),
             max_unzoned: self.max_unzoned_share,
@@ -306,10 +308,10 @@ impl Args {
             batch_period: self.endpoint_updates_batch_period,
             condition_domain: self.condition_domain.clone(),
             locator_labels: self.locator_labels.clone().unwrap_or_default(),
-            lease: self.leader_elect.then(|| self.lease()).transpose()?,
+            lease,
             until: if self.once { Until::Settled } else { Until::Stopped },
             ..Options::new(mode)
-        })
+        }
     }
 
     fn lease(&self) -> anyhow::Result<LeaseOptions> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args as ClapArgs, ValueEnum};
 use http::StatusCode;
 use nearhop_core::answer::{AskedName, Config, EmptyServices, EndpointNames, PodMode, Zone};
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 
     /// Addresses to listen on, UDP and TCP. Default: port 53 on all addresses.
-    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT,…", value_delimiter = ',')]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = parse_address)]
     listen: Vec<SocketAddr>,
 
     /// Cluster domain: the zone of Services and Pods.
@@ -307,8 +307,11 @@ impl Args {
             return Ok(without_loops(self.upstream.clone(), UpstreamSource::Flag, &own)?);
         }
         let file = self.resolv_conf.display();
-        let text = fs::read_to_string(&self.resolv_conf).with_context(|| {
-            format!("--resolv-conf {file}: set --upstream, or --resolv-conf /dev/null for no upstream servers")
+        let text = fs::read_to_string(&self.resolv_conf).map_err(|why| {
+            anyhow!(
+                "cannot read --resolv-conf {file}: {why}; set --upstream, or --resolv-conf /dev/null \
+                 for no upstream servers"
+            )
         })?;
         Ok(without_loops(name_servers(&text), UpstreamSource::ResolvConf, &own)?)
     }
@@ -351,6 +354,10 @@ fn parse_range(text: &str) -> Result<Cidr, String> {
     };
     let range = Cidr::parse(text.trim()).or_else(|| whole(text.trim()));
     range.ok_or_else(|| "expected a range such as 10.244.0.0/16, or an address".to_owned())
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected ADDRESS:PORT such as 10.96.0.10:53".to_owned())
 }
 
 fn parse_upstream(text: &str) -> Result<SocketAddr, String> {

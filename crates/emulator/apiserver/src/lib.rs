@@ -122,7 +122,7 @@ pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The socket.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}; choose another address, or stop the process that uses it")]
     Listen(SocketAddr, io::Error),
     /// The objects of every cluster.
     #[error("cannot create the objects of every cluster: {0}")]
