@@ -90,7 +90,7 @@ async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
     let deleted = |write: &&Value| write["verb"] == "delete";
     let deleted: Vec<String> =
         planned.writes.iter().filter(deleted).map(|write| write["name"].to_string()).collect();
-    assert_eq!(deleted, [name.clone()]);
+    assert_eq!(deleted, std::slice::from_ref(&name));
     let diffs = planned.diffs.concat();
     let gone = format!("- EndpointSlice {} ", name.trim_matches('"'));
     assert!(diffs.contains(&gone), "{gone}: {diffs}");
