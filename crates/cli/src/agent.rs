@@ -14,87 +14,111 @@ use nearhop_agent::{Clients, Options};
 use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::Health;
-use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::pki::KUBELET_CLIENT;
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::tls::read_file;
 
 use crate::daemon::{self, RETRY, read_pair, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
+use crate::version;
 
 /// Runs a node agent: registers a Node and runs its Pods as processes in network namespaces.
+///
+/// A small kubelet for tests and for the lab. Needs root, or CAP_NET_ADMIN and CAP_SYS_ADMIN.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  sudo nearhop agent --node-name n1 --node-ip 192.168.1.10 --pod-cidr 10.244.0.0/24 \\
+      --root-dir /var/lib/nearhop --kubeconfig kubeconfig
+  sudo nearhop agent --node-name n1 --node-ip 192.168.1.10,fd00::10 --root-dir /var/lib/nearhop \\
+      --pod-cidr 10.244.0.0/24,fd00:10::/64 --labels topology.kubernetes.io/zone=a")]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
     /// Name of the Node object.
-    #[arg(long, value_name = "NODE")]
+    #[arg(help_heading = "Node", long, value_name = "NODE")]
     node_name: String,
 
     /// Node addresses: one, or one per IP family, the primary one first.
-    #[arg(long, value_name = "IP[,IP]", value_delimiter = ',', required = true)]
+    #[arg(
+        help_heading = "Node",
+        long,
+        value_name = "IP[,IP]",
+        value_delimiter = ',',
+        required = true
+    )]
     node_ip: Vec<IpAddr>,
 
     /// Pod address ranges: one, or one per IP family.
-    #[arg(long, value_name = "CIDR[,CIDR]", value_delimiter = ',', required = true)]
+    #[arg(
+        help_heading = "Node",
+        long,
+        value_name = "CIDR[,CIDR]",
+        value_delimiter = ',',
+        required = true
+    )]
     pod_cidr: Vec<IpNet>,
 
     /// Labels of the Node.
-    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = parse_label)]
+    #[arg(help_heading = "Node", long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = parse_label)]
     labels: Vec<(String, String)>,
 
     /// Taints that the agent adds when it registers the Node.
-    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = parse_taint)]
+    #[arg(help_heading = "Node", long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = parse_taint)]
     register_with_taints: Vec<Taint>,
 
     /// CPU capacity that the Node reports.
-    #[arg(long, value_name = "QUANTITY", default_value = "4")]
+    #[arg(help_heading = "Node", long, value_name = "QUANTITY", default_value = "4")]
     cpu: String,
 
     /// Memory capacity that the Node reports.
-    #[arg(long, value_name = "QUANTITY", default_value = "8Gi")]
+    #[arg(help_heading = "Node", long, value_name = "QUANTITY", default_value = "8Gi")]
     memory: String,
 
     /// Port for logs and exec on the node addresses.
-    #[arg(long, value_name = "PORT", default_value_t = 10250)]
+    #[arg(help_heading = "Logs and exec", long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
 
     /// Serving certificate of that port (PEM); by default the agent creates a self-signed one.
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    #[arg(
+        help_heading = "Logs and exec",
+        long,
+        value_name = "FILE",
+        requires = "tls_private_key_file"
+    )]
     tls_cert_file: Option<PathBuf>,
 
     /// Private key of --tls-cert-file (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    #[arg(help_heading = "Logs and exec", long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
 
     /// CA of the API server's client certificate (PEM). Without it the agent rejects logs and exec.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Logs and exec", long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
 
     /// Common names of client certificates that may request logs and exec.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = KUBELET_CLIENT)]
+    #[arg(help_heading = "Logs and exec", long, value_name = "NAME,…", value_delimiter = ',', default_value = KUBELET_CLIENT)]
     client_allowed_names: Vec<String>,
 
     /// Directory for logs and volumes: new, empty, or that of an earlier agent, whose files the
     /// agent deletes.
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Pods", long, value_name = "DIR")]
     root_dir: PathBuf,
 
     /// Interval of Lease renewals.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(help_heading = "Node", long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     heartbeat: Duration,
 
     /// Cluster DNS server for Pods.
-    #[arg(long, value_name = "IP")]
+    #[arg(help_heading = "Pods", long, value_name = "IP")]
     cluster_dns: Option<IpAddr>,
 
     /// Cluster domain.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(help_heading = "Pods", long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
     /// Address for /livez, /readyz and /metrics; port 0 selects a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10273")]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10273")]
     bind_address: SocketAddr,
 
     #[command(flatten)]
@@ -138,7 +162,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let (metrics, health) = (Metrics::of_process(), Health::new());
+    let (metrics, health) = (version::metrics(), Health::new());
     let client = connect(&args.cluster.client("agent"), Some(&metrics)).await?;
     let _admin = serve_admin(args.bind_address, RETRY, admin::routes(metrics, health.clone()))?;
     nearhop_agent::run(Options { health, ..options(args)? }, client, shutdown).await?;

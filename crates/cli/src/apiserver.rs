@@ -19,63 +19,75 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::daemon::read_pair;
 use crate::output::{announce, complain};
 use crate::parse::{LogArgs, parse_listen};
+use crate::version;
 
 /// Serves a Kubernetes API that stock kubectl and client libraries work against.
+///
+/// For laptops and tests. Give --ephemeral or --data-dir.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop apiserver --ephemeral --kubeconfig-out kubeconfig
+  nearhop apiserver --data-dir /var/lib/nearhop --listen 127.0.0.1:6443
+  nearhop apiserver --ephemeral --service-cidr 10.96.0.0/16,fd00:10:96::/112")]
 #[command(group = clap::ArgGroup::new("storage").required(true).args(["data_dir", "ephemeral"]))]
 pub(crate) struct Args {
     /// Listen address and port; port 0, or only `:0`, picks a free port.
-    #[arg(long, default_value = "127.0.0.1:6443", value_parser = parse_listen)]
+    #[arg(help_heading = "Server", long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443", value_parser = parse_listen)]
     listen: SocketAddr,
 
     /// Store objects, keys and tokens in this directory.
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = "Storage", long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
     /// Keep everything in memory; it is lost when the server stops.
-    #[arg(long)]
+    #[arg(help_heading = "Storage", long)]
     ephemeral: bool,
 
     /// Write a kubeconfig to this file (mode 0600) when the server is ready.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Server", long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
 
     /// Range of cluster IPs, or one range per family, the primary one first.
-    #[arg(long, value_name = "CIDR[,CIDR]", value_parser = ServiceCidrs::parse, default_value = "10.96.0.0/16")]
+    #[arg(help_heading = "Services", long, value_name = "CIDR[,CIDR]", value_parser = ServiceCidrs::parse, default_value = "10.96.0.0/16")]
     service_cidr: ServiceCidrs,
 
     /// Range of node ports.
-    #[arg(long, value_name = "FIRST-LAST", value_parser = parse_port_range, default_value = "30000-32767")]
+    #[arg(help_heading = "Services", long, value_name = "FIRST-LAST", value_parser = parse_port_range, default_value = "30000-32767")]
     service_node_port_range: RangeInclusive<u16>,
 
     /// Feature gates, of nearhop's own Service fields and of Kubernetes:
     /// `ServiceTopology=false,ServiceRoutingPreference=true`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
+    #[arg(help_heading = "Services", long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// Number of changes of each resource in the watch log.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_HISTORY, value_parser = parse_history)]
+    #[arg(help_heading = "Storage", long, value_name = "N", default_value_t = DEFAULT_HISTORY, value_parser = parse_history)]
     watch_history: usize,
 
     /// Run without the namespace, garbage collection and event controllers, as kube-apiserver does.
-    #[arg(long)]
+    #[arg(help_heading = "Controllers and faults", long)]
     bare: bool,
 
     /// Serve /nearhop/faults, where the admin token can inject faults.
-    #[arg(long)]
+    #[arg(help_heading = "Controllers and faults", long)]
     enable_faults: bool,
 
     /// CA of the kubelets' serving certificates (PEM). Without it they are not verified.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Kubelets", long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
 
     /// Client certificate for logs and exec on kubelets (PEM); default: one of the server's own CA
     /// (`ca.crt` in --data-dir) for `kube-apiserver-kubelet-client`.
-    #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
+    #[arg(help_heading = "Kubelets", long, value_name = "FILE", requires = "kubelet_client_key")]
     kubelet_client_certificate: Option<PathBuf>,
 
     /// The private key of --kubelet-client-certificate (PEM).
-    #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
+    #[arg(
+        help_heading = "Kubelets",
+        long,
+        value_name = "FILE",
+        requires = "kubelet_client_certificate"
+    )]
     kubelet_client_key: Option<PathBuf>,
 
     #[command(flatten)]
@@ -110,12 +122,13 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         controllers: if args.bare { Controllers::Bare } else { Controllers::All },
         faults: if args.enable_faults { Faults::OnDemand } else { Faults::Refused },
         kubelets,
+        metrics: version::metrics(),
     })
     .await?;
     if let Some(path) = &args.kubeconfig_out {
         server
             .write_kubeconfig(path)
-            .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
+            .with_context(|| format!("cannot write --kubeconfig-out {}", path.display()))?;
     }
     announce(&format!("listening on {}", server.url()));
     tokio::select! {

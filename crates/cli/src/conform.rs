@@ -7,11 +7,12 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use nearhop_conform::{FileReport, Only, Report, run_file};
 
+use crate::color::paint_failure;
 use crate::output::{Output, OutputArgs, complain};
 
 /// Size limit of a case file, in bytes.
@@ -20,8 +21,12 @@ const LARGEST: u64 = 64 << 20;
 /// Runs conformance cases through nearhop's routing core and prints the differences.
 ///
 /// For developers of nearhop and of other implementations. Needs no cluster. Exit code 0: all cases
-/// pass. 1: a case fails, or a file cannot be used. 2: a path or group does not exist.
+/// pass. 1: a case fails, or a file cannot be used. 2: a path or a group does not exist.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  nearhop conform conformance/cases
+  nearhop conform --only find_port,hints_enabled conformance/cases
+  nearhop conform -o json conformance/cases")]
 pub(crate) struct Args {
     /// Run only these groups of cases. Default: all.
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
@@ -72,7 +77,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
-        let kind = fs::metadata(path).with_context(|| path.display().to_string())?;
+        let kind = fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => anyhow!("{} does not exist", path.display()),
+            _ => anyhow!("cannot read {}: {error}", path.display()),
+        })?;
         if kind.is_dir() {
             let before = files.len();
             walk(path, &mut BTreeSet::new(), &mut files)
@@ -132,7 +140,7 @@ fn render(report: &Report) -> String {
         let _ = writeln!(text, "{}", line.trim());
     }
     for failure in &report.failures {
-        let _ = writeln!(text, "{failure}");
+        let _ = writeln!(text, "{}", paint_failure(&failure.to_string()));
     }
     if !report.skipped_groups.is_empty() {
         let _ = writeln!(text, "unknown groups, skipped: {}", report.skipped_groups.join(", "));

@@ -20,26 +20,24 @@ use nearhop_lab::state::{self, LabName, StateDir};
 use crate::lab::start;
 use crate::output::{print, print_json};
 
-/// Demonstrates nearhop: starts a lab cluster with three zones, measures where connections go under
-/// each routing policy, and compares with the prediction.
+/// Measures where connections go under each routing policy, in a cluster of three zones on this
+/// machine, and compares with the prediction.
 ///
 /// For new users. Needs no cluster; needs root or user namespaces, and takes about a minute. Removes
 /// the lab at the end. Exit code 0: all measurements agree with the predictions. 1: one differs.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop demo
+  nearhop demo --connections 1000 -o json
+  nearhop demo -o svg > demo.svg")]
 pub(crate) struct Args {
     /// Connections per policy.
     #[arg(long, value_name = "N", default_value_t = 6000, value_parser = clap::value_parser!(u64).range(100..=200_000))]
     connections: u64,
 
-    /// Output format: table, json, or svg, a drawing of the traffic between zones under three of the
+    /// Output format: text, json, or svg, a drawing of the traffic between zones under three of the
     /// policies.
-    #[arg(
-        short,
-        long,
-        value_name = "FORMAT",
-        default_value = "table",
-        hide_possible_values = true
-    )]
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     output: Output,
 }
 
@@ -47,7 +45,8 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Output {
-    Table,
+    #[value(alias = "table")]
+    Text,
     Json,
     Svg,
 }
@@ -96,7 +95,7 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     match order.output {
         Output::Json => print_json(&outcomes)?,
         Output::Svg => print(&demo::draw_svg(&outcomes))?,
-        Output::Table => print(&render(&outcomes, begun))?,
+        Output::Text => print(&render(&outcomes, begun))?,
     }
     let agree = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Agrees);
     Ok(ExitCode::from(if agree { 0 } else { 1 }))

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args as ClapArgs, ValueEnum};
 use http::StatusCode;
 use nearhop_core::answer::{AskedName, Config, EmptyServices, EndpointNames, PodMode, Zone};
@@ -26,7 +26,8 @@ use nearhop_runtime::shutdown::Shutdown;
 
 use crate::daemon;
 use crate::output::announce;
-use crate::parse::{ClusterArgs, LogArgs, is_dns_label, parse_duration, parse_listen};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen, parse_namespace};
+use crate::version;
 
 /// Interval of the loop probes to upstream servers.
 const LOOP_PROBE: Duration = Duration::from_secs(30);
@@ -36,106 +37,115 @@ const LOOP_PROBE: Duration = Duration::from_secs(30);
 ///
 /// Runs as a Deployment or a DaemonSet in place of CoreDNS. Only reads the API.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop dns
+  nearhop dns --upstream 1.1.1.1,8.8.8.8 --cluster-domain cluster.local
+  nearhop dns --listen 127.0.0.1:5353 --kubeconfig kubeconfig --resolv-conf /dev/null")]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
     /// Addresses to listen on, UDP and TCP. Default: port 53 on all addresses.
-    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',')]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = parse_address)]
     listen: Vec<SocketAddr>,
 
     /// Cluster domain: the zone of Services and Pods.
-    #[arg(long, value_name = "NAME", default_value = "cluster.local", value_parser = parse_zone)]
+    #[arg(help_heading = "Names", long, value_name = "DOMAIN", default_value = "cluster.local", value_parser = parse_zone)]
     cluster_domain: Zone,
 
     /// Reverse (PTR) zones.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "in-addr.arpa,ip6.arpa", value_parser = parse_reverse_zone)]
+    #[arg(help_heading = "Names", long, value_name = "NAME,…", value_delimiter = ',', default_value = "in-addr.arpa,ip6.arpa", value_parser = parse_reverse_zone)]
     reverse_zones: Vec<Zone>,
 
     /// Zones of this server whose unknown names are forwarded upstream. Default: the reverse zones;
     /// empty for none.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(help_heading = "Names", long, value_name = "NAME,…", value_delimiter = ',')]
     fallthrough: Option<Vec<String>>,
 
     /// TTL of answers and negative answers, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    #[arg(help_heading = "Names", long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
     ttl: u32,
 
     /// Pod names such as 10-0-0-1.default.pod: disabled; insecure, for any address; or verified,
     /// for addresses of PodLocators.
-    #[arg(long, value_name = "MODE", default_value = "insecure")]
+    #[arg(help_heading = "Names", long, value_name = "MODE", default_value = "insecure")]
     pods: Pods,
 
     /// Name endpoints without a hostname after their Pod instead of their address.
-    #[arg(long)]
+    #[arg(help_heading = "Names", long)]
     endpoint_pod_names: bool,
 
     /// Answer NXDOMAIN for Services with a cluster IP but without ready endpoints.
-    #[arg(long)]
+    #[arg(help_heading = "Names", long)]
     hide_empty_services: bool,
 
     /// Serve only Services of these namespaces. Default: all.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_namespace)]
+    #[arg(help_heading = "Names", long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_namespace)]
     namespaces: Vec<String>,
 
     /// Feature gates, such as `PodLocator=true`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
+    #[arg(help_heading = "Names", long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// Threads for UDP. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(help_heading = "Limits", long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
     /// Largest UDP reply in bytes, even if the client accepts more.
-    #[arg(long, value_name = "BYTES", default_value_t = 1232, value_parser = clap::value_parser!(u16).range(512..=65_000))]
+    #[arg(help_heading = "Limits", long, value_name = "BYTES", default_value_t = 1232, value_parser = clap::value_parser!(u16).range(512..=65_000))]
     max_udp_size: u16,
 
     /// Maximum number of open TCP connections; a new one closes the one that is idle for longest.
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(help_heading = "Limits", long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_tcp_connections: u32,
 
     /// Maximum number of UDP error replies per second and client address; 0 for no limit.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(help_heading = "Limits", long, value_name = "N", default_value_t = 100)]
     error_rate: u32,
 
     /// Forwarders, such as a node-local cache, whose EDNS options locate their clients.
-    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_range)]
+    #[arg(help_heading = "Client location", long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_range)]
     trusted_forwarders: Vec<Cidr>,
 
     /// Code of the EDNS option with which a trusted forwarder sends its client's address or node.
-    #[arg(long, value_name = "CODE", default_value_t = 65001, value_parser = clap::value_parser!(u16).range(65001..=65534))]
+    #[arg(help_heading = "Client location", long, value_name = "CODE", default_value_t = 65001, value_parser = clap::value_parser!(u16).range(65001..=65534))]
     forwarder_option: u16,
 
     /// Upstream servers for names outside the cluster. Default: those of --resolv-conf.
-    #[arg(long, value_name = "ADDRESS[:PORT],…", value_delimiter = ',', value_parser = parse_upstream)]
+    #[arg(help_heading = "Upstream servers", long, value_name = "ADDRESS[:PORT],…", value_delimiter = ',', value_parser = parse_upstream)]
     upstream: Vec<SocketAddr>,
 
     /// File with the nameservers for names outside the cluster; /dev/null for none.
-    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    #[arg(
+        help_heading = "Upstream servers",
+        long,
+        value_name = "FILE",
+        default_value = "/etc/resolv.conf"
+    )]
     resolv_conf: PathBuf,
 
     /// Maximum number of cached upstream responses; 0 disables the cache.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(help_heading = "Upstream servers", long, value_name = "N", default_value_t = 10_000)]
     cache_size: u32,
 
     /// Report not-ready after this long without the API server; 0 for never, as with CoreDNS.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
+    #[arg(help_heading = "Limits", long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
     max_staleness: Duration,
 
     /// How long to keep answering after a shutdown request.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    #[arg(help_heading = "Limits", long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     lameduck: Duration,
 
     /// Address of /health and /livez.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8080")]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8080")]
     health_bind_address: SocketAddr,
 
     /// Address of /ready.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8181")]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8181")]
     ready_bind_address: SocketAddr,
 
     /// Address of /metrics.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:9153")]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:9153")]
     metrics_bind_address: SocketAddr,
 
     #[command(flatten)]
@@ -160,15 +170,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let registry = Metrics::of_process();
+    let registry = version::metrics();
     let metrics = DnsMetrics::new(&registry, &options.listen.label());
     let readiness = Readiness::new(options.max_staleness);
+    // Sends nothing yet, but reads the kubeconfig: a wrong one is reported before ports are open.
+    let client = connect(&args.cluster.client("dns"), Some(&registry)).await?;
     let _ports = [
         listen("health", args.health_bind_address, health_routes(readiness.health()))?,
         listen("ready", args.ready_bind_address, vec![ready_route(readiness.clone())])?,
         listen("metrics", args.metrics_bind_address, vec![metrics_route(registry.clone())])?,
     ];
-    let client = connect(&args.cluster.client("dns"), Some(&registry)).await?;
     if options.upstreams.is_empty() {
         tracing::warn!("no upstream servers: names outside the cluster are refused");
     }
@@ -296,8 +307,11 @@ impl Args {
             return Ok(without_loops(self.upstream.clone(), UpstreamSource::Flag, &own)?);
         }
         let file = self.resolv_conf.display();
-        let text = fs::read_to_string(&self.resolv_conf).with_context(|| {
-            format!("--resolv-conf {file}: set --upstream, or --resolv-conf /dev/null for no upstream servers")
+        let text = fs::read_to_string(&self.resolv_conf).map_err(|why| {
+            anyhow!(
+                "cannot read --resolv-conf {file}: {why}; set --upstream, or --resolv-conf /dev/null \
+                 for no upstream servers"
+            )
         })?;
         Ok(without_loops(name_servers(&text), UpstreamSource::ResolvConf, &own)?)
     }
@@ -324,14 +338,6 @@ fn check_fallthrough(names: &[AskedName], zones: &[Zone]) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn parse_namespace(text: &str) -> Result<String, String> {
-    if is_dns_label(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("not a valid Namespace name".to_owned())
-    }
-}
-
 fn parse_reverse_zone(text: &str) -> Result<Zone, String> {
     let zone = Zone::parse(text).map_err(|error| error.to_string())?;
     if !zone.is_reverse() {
@@ -348,6 +354,10 @@ fn parse_range(text: &str) -> Result<Cidr, String> {
     };
     let range = Cidr::parse(text.trim()).or_else(|| whole(text.trim()));
     range.ok_or_else(|| "expected a range such as 10.244.0.0/16, or an address".to_owned())
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected ADDRESS:PORT such as 10.96.0.10:53".to_owned())
 }
 
 fn parse_upstream(text: &str) -> Result<SocketAddr, String> {

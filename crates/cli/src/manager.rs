@@ -9,33 +9,46 @@ use nearhop_manager::{Controllers, Options, pem, run as manage};
 use nearhop_runtime::admin;
 use nearhop_runtime::client::{authorities, connect};
 use nearhop_runtime::health::Health;
-use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
 use crate::daemon::{self, RETRY, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
+use crate::version;
 
 /// Runs the workload controllers, the scheduler and the node controller.
+///
+/// For the embedded API server, which has none of them. A real cluster runs
+/// kube-controller-manager and kube-scheduler instead.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop manager --kubeconfig kubeconfig
+  nearhop manager --controllers '*,-scheduler'
+  nearhop manager --node-monitor-grace-period 8s")]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
     /// Controllers to enable: `*` for all, `name` to enable, `-name` to disable.
-    #[arg(long, value_name = "NAME,…", default_value = "*", allow_hyphen_values = true)]
+    #[arg(
+        help_heading = "Controllers",
+        long,
+        value_name = "NAME,…",
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
     controllers: Controllers,
 
     /// How long a node may miss heartbeats before its Ready condition becomes Unknown.
-    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
+    #[arg(help_heading = "Controllers", long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
     node_monitor_grace_period: Duration,
 
     /// How long a new node may take to send its first heartbeat before its Ready condition becomes
     /// Unknown.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    #[arg(help_heading = "Controllers", long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     node_startup_grace_period: Duration,
 
     /// Address for /livez, /readyz and /metrics; port 0 selects a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10272")]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10272")]
     bind_address: SocketAddr,
 
     #[command(flatten)]
@@ -60,7 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let client_options = args.cluster.client("manager");
-    let (metrics, health) = (Metrics::of_process(), Health::new());
+    let (metrics, health) = (version::metrics(), Health::new());
     let client = connect(&client_options, Some(&metrics)).await?;
     let _admin = serve_admin(args.bind_address, RETRY, admin::routes(metrics, health.clone()))?;
     let options = Options {

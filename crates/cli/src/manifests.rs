@@ -2,33 +2,58 @@
 
 use std::process::ExitCode;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use nearhop_api::rbac::Rule;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use serde_json::{Value, json};
 
-use crate::output::print;
+use crate::output::{print, print_json};
+use crate::parse::parse_namespace;
 
-/// Prints the manifests that nearhop needs in a cluster: the CRD PodLocator, ServiceAccounts and
-/// RBAC rules.
+/// Prints the objects that nearhop needs in a cluster: ServiceAccounts, RBAC rules and the CRD
+/// PodLocator.
 ///
-/// For cluster administrators, once per cluster: nearhop manifests | kubectl apply -f -
+/// For cluster administrators, once per cluster. Apply them with kubectl.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop manifests | kubectl apply -f -
+  nearhop manifests --namespace nearhop | kubectl diff -f -
+  nearhop manifests -o json")]
 pub(crate) struct Args {
     /// Namespace of nearhop's ServiceAccounts and of its Lease.
-    #[arg(long, short, value_name = "NAMESPACE", default_value = "kube-system")]
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "kube-system", value_parser = parse_namespace)]
     namespace: String,
+
+    /// Output format: text, which is a stream of YAML documents, or json, which is one List.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
+    output: Format,
+}
+
+/// `-o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    #[value(aliases = ["table", "yaml"])]
+    Text,
+    Json,
 }
 
 const CONTROLLER: &str = "nearhop-controller";
 const PROXY: &str = "nearhop-proxy";
 const DNS: &str = "nearhop-dns";
 
-/// Prints the manifests as one YAML stream.
+/// Prints the manifests.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let documents: Vec<String> =
-        manifests(&args.namespace).iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
-    print(&documents.join("---\n"))?;
+    let manifests = manifests(&args.namespace);
+    match args.output {
+        Format::Text => {
+            let documents: Vec<String> =
+                manifests.iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
+            print(&documents.join("---\n"))?;
+        }
+        Format::Json => {
+            print_json(&json!({"apiVersion": "v1", "kind": "List", "items": manifests}))?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,20 +10,27 @@ use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_runtime::client::ClientOptions;
 use nearhop_runtime::log::{self, LogFormat};
 
+use crate::color;
+
 /// The cluster to connect to.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ClusterArgs {
     /// Kubeconfig file. Default: $KUBECONFIG, then the in-cluster service account, then
     /// ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Cluster", long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// Context of the kubeconfig. Default: its current context.
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = "Cluster", long, value_name = "NAME")]
     context: Option<String>,
 }
 
 impl ClusterArgs {
+    /// Whether the user named a cluster.
+    pub(crate) fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// Options of a client with the user agent `nearhop-NAME/VERSION`.
     pub(crate) fn client(&self, name: &str) -> ClientOptions {
         ClientOptions {
@@ -38,18 +45,18 @@ impl ClusterArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogArgs {
     /// Log level: 0 to 2 info, 3 and 4 debug (every write), 5 and more trace.
-    #[arg(short = 'v', long, value_name = "LEVEL", default_value_t = 2)]
+    #[arg(help_heading = "Logging", short = 'v', long, value_name = "LEVEL", default_value_t = 2)]
     verbosity: u8,
 
     /// Log format.
-    #[arg(long, value_name = "text|json", default_value = "text")]
+    #[arg(help_heading = "Logging", long, value_name = "text|json", default_value = "text")]
     log_format: LogFormat,
 }
 
 impl LogArgs {
     /// Starts logging.
     pub(crate) fn init(&self) {
-        log::init(self.verbosity, self.log_format);
+        log::init(self.verbosity, self.log_format, color::of_logs());
     }
 }
 
@@ -65,12 +72,22 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Whether a text is a DNS label (RFC 1123), such as the name of a Namespace.
-pub(crate) fn is_dns_label(text: &str) -> bool {
+fn is_dns_label(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     (1..=63).contains(&text.len())
         && text.bytes().all(inner)
         && !text.starts_with('-')
         && !text.ends_with('-')
+}
+
+/// Reads the name of a Namespace.
+pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("expected the name of a Namespace: up to 63 lowercase letters, digits and `-`, such as \
+         kube-system"
+        .to_owned())
 }
 
 /// Reads the domain of conditions: empty, or such as `example.com`.
@@ -113,6 +130,14 @@ mod tests {
         }
         for bad in ["", "5", "-1s", "fast"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_namespaces_are_rejected() {
+        assert_eq!(parse_namespace("kube-system").as_deref(), Ok("kube-system"));
+        for bad in ["", "A B", "a b", "Kube", "-a", "a.b"] {
+            assert!(parse_namespace(bad).is_err(), "{bad:?}");
         }
     }
 

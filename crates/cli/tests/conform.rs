@@ -13,7 +13,11 @@ const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/case
 
 fn nearhop(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nearhop"));
-    command.env_remove("NEARHOP_ONLY").env_remove("NEARHOP_OUTPUT").arg("conform").args(args);
+    command
+        .env_remove("NEARHOP_CONFORM_ONLY")
+        .env_remove("NEARHOP_OUTPUT")
+        .arg("conform")
+        .args(args);
     command
 }
 
@@ -98,7 +102,8 @@ fn usage_errors_exit_2() {
 fn only_runs_the_requested_groups() {
     let output = run(&["--only", "find_port", "--only", "hints_enabled", CASES]);
     assert_eq!(last_line(&output), "20 passed, 0 failed, 0 skipped");
-    let output = nearhop(&[CASES]).env("NEARHOP_ONLY", "find_port,dns_apex").output().unwrap();
+    let output =
+        nearhop(&[CASES]).env("NEARHOP_CONFORM_ONLY", "find_port,dns_apex").output().unwrap();
     assert_eq!(last_line(&output), "19 passed, 0 failed, 0 skipped");
 }
 

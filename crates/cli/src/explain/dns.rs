@@ -20,12 +20,13 @@ use nearhop_core::model::{ClusterIps, ServiceType};
 use nearhop_core::route::{Exclusion, Place, RouteSet};
 use nearhop_core::world::{SliceKeeper, World};
 use nearhop_core::{Family, Gates, ServiceKey};
-use nearhop_runtime::client::{Client, connect};
+use nearhop_runtime::client::{Client, connect, describe_failure};
 use serde_json::{Value, json};
 
 use super::live::read_world;
 use crate::output::OutputArgs;
 use crate::parse::ClusterArgs;
+use crate::version::ask_api_server;
 
 /// Exit code if the name has no records.
 const NO_RECORDS: u8 = 1;
@@ -36,32 +37,37 @@ const NO_RECORDS: u8 = 1;
 /// For users who debug name resolution. Reads the cluster and writes nothing. Exit code 0: the name
 /// has records. 1: it has none. 2: error.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop explain dns db --from-pod client
+  nearhop explain dns db.shop.svc.cluster.local --from-node node-a1 --type AAAA
+  nearhop explain dns _http._tcp.db.shop -t SRV -o json")]
 pub(crate) struct Args {
-    /// Name to look up: fully qualified, or short as in a Pod.
+    /// Name to look up: fully qualified, or short as in a Pod, whose search list is then tried.
+    #[arg(value_name = "NAME")]
     name: String,
 
     /// Answer as for this Pod: NAME or NAMESPACE/NAME.
-    #[arg(long, value_name = "POD", group = "from")]
+    #[arg(help_heading = "Client", long, value_name = "POD", group = "from")]
     from_pod: Option<String>,
 
     /// Answer as for a client on this node.
-    #[arg(long, value_name = "NODE", group = "from")]
+    #[arg(help_heading = "Client", long, value_name = "NODE", group = "from")]
     from_node: Option<String>,
 
     /// Answer as for a client with this address.
-    #[arg(long, value_name = "IP", group = "from")]
+    #[arg(help_heading = "Client", long, value_name = "IP", group = "from")]
     from_address: Option<IpAddr>,
 
     /// Record type: A, AAAA, SRV, PTR, CNAME, TXT, SOA or NS.
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "A", value_parser = parse_type)]
+    #[arg(help_heading = "Query", short = 't', long = "type", value_name = "TYPE", default_value = "A", value_parser = parse_type)]
     record_type: (&'static str, RecordType),
 
     /// Cluster domain of the DNS servers.
-    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(help_heading = "Query", long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
     /// Feature gates of the DNS servers. Without PodLocator, clients are located by Pod CIDR only.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "PodLocator=true")]
+    #[arg(help_heading = "Query", long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "PodLocator=true")]
     feature_gates: Gates,
 
     #[command(flatten)]
@@ -90,8 +96,8 @@ fn parse_type(text: &str) -> Result<(&'static str, RecordType), String> {
 
 /// The client.
 struct Asker {
-    /// Description for the output.
-    words: String,
+    /// Description for the output; none if no flag names the client.
+    words: Option<String>,
     /// The namespace in which short names are looked up.
     namespace: String,
     located: Located,
@@ -100,6 +106,7 @@ struct Asker {
 /// Prints the explanation; the exit code says whether there are records.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = connect(&args.cluster.client("explain"), None).await?;
+    ask_api_server(&client).await?;
     let world = read_world(client.clone(), args.feature_gates.clone()).await?;
     let asker = find_asker(&args, &client, &world).await?;
     let config = config(&args.cluster_domain)?;
@@ -114,8 +121,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         seed: None,
         most: usize::MAX,
     };
-    let (question, answered) = first_with_records(&asking, &args, &asker)?;
-    let explanation = Explanation::new(&asking, &question, &answered, args.record_type.0, &asker);
+    let lookup = look_up(&asking, &args, &asker)?;
+    let answered = &lookup.answered;
+    let explanation = Explanation::new(&asking, &lookup, args.record_type.0, &asker);
     args.output.print(&explanation.json(), || explanation.text())?;
     let there = matches!(answered.outcome, Outcome::Data | Outcome::Alias(_));
     Ok(ExitCode::from(if there { 0 } else { NO_RECORDS }))
@@ -138,39 +146,46 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
         let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pod = api.get(name).await.map_err(|error| match error {
-            kube::Error::Api(status) => anyhow!("--from-pod: {}", status.message),
-            other => anyhow!(other).context(format!("Pod {namespace}/{name}")),
+            kube::Error::Api(status) if status.is_not_found() => {
+                anyhow!("--from-pod: Pod {namespace}/{name} does not exist; give NAMESPACE/NAME")
+            }
+            other => anyhow!("--from-pod: {}", describe_failure(&other)),
         })?;
         let ip = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
         let ip: IpAddr =
             ip.parse().map_err(|_| anyhow!("Pod {namespace}/{name} has no address yet"))?;
         let words = format!("Pod {namespace}/{name} at {ip}");
-        return Ok(Asker { words, namespace: namespace.to_owned(), located: world.locate(ip) });
+        let (words, namespace) = (Some(words), namespace.to_owned());
+        return Ok(Asker { words, namespace, located: world.locate(ip) });
     }
     if let Some(name) = &args.from_node {
         let Some(node) = world.node(name) else {
             let known: Vec<&str> = world.nodes().map(|node| node.name.as_str()).collect();
-            bail!("node {name} not found; nodes: {}", known.join(", "));
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            bail!("--from-node: node {name} does not exist; nodes: {known}");
         };
         let place = Some(Arc::new(Place::of(node)));
         let located = Located { place, how: How::NodeAddress };
-        return Ok(Asker { words: format!("node {name}"), namespace, located });
+        return Ok(Asker { words: Some(format!("node {name}")), namespace, located });
     }
     if let Some(address) = args.from_address {
         let located = world.locate(address);
-        return Ok(Asker { words: address.to_string(), namespace, located });
+        return Ok(Asker { words: Some(address.to_string()), namespace, located });
     }
-    let words = "unspecified client".to_owned();
-    Ok(Asker { words, namespace, located: Located::unknown() })
+    Ok(Asker { words: None, namespace, located: Located::unknown() })
+}
+
+/// The result of a lookup with a search list.
+struct Lookup<'a> {
+    question: Question,
+    answered: Answer<'a>,
+    /// The names that were tried, in their order, with the outcome of each.
+    tried: Vec<(String, &'static str)>,
 }
 
 /// Tries the name as a Pod's resolver does: with its search list, then as it is. If no name exists,
-/// returns the first whose Service exists, else the name as given.
-fn first_with_records<'a>(
-    asking: &Asking<'a>,
-    args: &Args,
-    asker: &Asker,
-) -> anyhow::Result<(Question, Answer<'a>)> {
+/// the result is that of the first whose Service exists, else that of the name as given.
+fn look_up<'a>(asking: &Asking<'a>, args: &Args, asker: &Asker) -> anyhow::Result<Lookup<'a>> {
     let (domain, namespace) = (&args.cluster_domain, &asker.namespace);
     let mut names = Vec::new();
     if !args.name.ends_with('.') && args.name.split('.').count() <= 5 {
@@ -181,14 +196,16 @@ fn first_with_records<'a>(
     names.push(args.name.clone());
     let mut best = None;
     let mut service_exists = false;
+    let mut tried = Vec::new();
     for name in names {
         let name = AskedName::parse(&name)
             .map_err(|error| anyhow!("{name:?} is not a DNS name: {error}"))?;
         let question = Question { name, record_type: args.record_type.1 };
         let answered = answer(asking, &question);
+        tried.push((question.name.to_string(), describe(&answered.outcome)));
         let known = !matches!(answered.outcome, Outcome::NameError | Outcome::PassedOn);
         if known {
-            return Ok((question, answered));
+            return Ok(Lookup { question, answered, tried });
         }
         if !service_exists {
             let key = service_of(asking.config, &question.name);
@@ -196,7 +213,8 @@ fn first_with_records<'a>(
             best = Some((question, answered));
         }
     }
-    Ok(best.expect("at least the name itself was tried"))
+    let (question, answered) = best.expect("at least the name itself was tried");
+    Ok(Lookup { question, answered, tried })
 }
 
 /// The explanation.
@@ -204,7 +222,8 @@ struct Explanation<'a> {
     name: String,
     record_type: &'static str,
     asker: &'a Asker,
-    outcome: &'static str,
+    tried: &'a [(String, &'static str)],
+    outcome: String,
     records: Vec<String>,
     choice: Option<(Vec<Candidate>, Option<RouteSet>)>,
     /// The controllers that wrote the slices of the headless Service.
@@ -214,11 +233,11 @@ struct Explanation<'a> {
 impl<'a> Explanation<'a> {
     fn new(
         asking: &Asking<'_>,
-        question: &Question,
-        answered: &Answer<'_>,
+        lookup: &'a Lookup<'_>,
         record_type: &'static str,
         asker: &'a Asker,
     ) -> Self {
+        let Lookup { question, answered, tried } = lookup;
         let spelling = Spelling::of(answered, &question.name, asking.config);
         let records = answered.answers.iter().map(|record| spelling.record(record)).collect();
         let family = if record_type == "AAAA" { Family::Ipv6 } else { Family::Ipv4 };
@@ -229,8 +248,26 @@ impl<'a> Explanation<'a> {
             let place = asker.located.place.as_deref();
             explain_headless(asking.index, gates, &service, family, place)
         });
-        let (name, outcome) = (question.name.to_string(), describe(&answered.outcome));
-        Self { name, record_type, asker, outcome, records, choice, keepers }
+        let (name, outcome) = (question.name.to_string(), conclude(&answered.outcome, tried.len()));
+        Self { name, record_type, asker, tried, outcome, records, choice, keepers }
+    }
+
+    fn client(&self) -> String {
+        match &self.asker.words {
+            Some(words) => format!("{words}, {}", self.place()),
+            None => "not given (use --from-pod)".to_owned(),
+        }
+    }
+
+    /// The names of the search list, each with its outcome.
+    fn search(&self) -> String {
+        let mut text = String::new();
+        let width = self.tried.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+        for (at, (name, outcome)) in self.tried.iter().enumerate() {
+            let title = if at == 0 { "tried" } else { "" };
+            let _ = writeln!(text, "{title:<8} {name:<width$}  {outcome}");
+        }
+        text
     }
 
     fn place(&self) -> String {
@@ -260,7 +297,10 @@ impl<'a> Explanation<'a> {
 
     fn text(&self) -> String {
         let mut text = format!("name     {} {}\n", self.name, self.record_type);
-        let _ = writeln!(text, "client   {}, {}", self.asker.words, self.place());
+        let _ = writeln!(text, "client   {}", self.client());
+        if self.tried.len() > 1 {
+            text += &self.search();
+        }
         let _ = writeln!(text, "answer   {}", self.outcome);
         for record in &self.records {
             let _ = writeln!(text, "         {record}");
@@ -328,6 +368,7 @@ impl<'a> Explanation<'a> {
                 "read": keeper.routed,
             })
         };
+        let tried = |(name, outcome): &(String, &str)| json!({"name": name, "outcome": outcome});
         let (candidates, set) = match &self.choice {
             Some((candidates, set)) => (candidates.as_slice(), set.as_ref()),
             None => (&[][..], None),
@@ -335,6 +376,7 @@ impl<'a> Explanation<'a> {
         json!({
             "name": self.name,
             "type": self.record_type,
+            "tried": self.tried.iter().map(tried).collect::<Vec<_>>(),
             "asker": {
                 "who": self.asker.words,
                 "located": self.asker.located.how.code(),
@@ -367,6 +409,19 @@ fn headless_behind(asking: &Asking<'_>, name: &AskedName) -> Option<ServiceKey> 
     None
 }
 
+/// The outcome of the whole lookup. Whether a DNS server has upstream servers is not in the API, so
+/// what happens to a name outside the cluster is said for both.
+fn conclude(outcome: &Outcome<'_>, tried: usize) -> String {
+    if !matches!(outcome, Outcome::PassedOn) {
+        return describe(outcome).to_owned();
+    }
+    let what = if tried > 1 { "no cluster name matches" } else { "not a cluster name" };
+    format!(
+        "{what}; a DNS server with upstream servers forwards it, one without (such as the lab's) \
+         refuses it"
+    )
+}
+
 fn describe(outcome: &Outcome<'_>) -> &'static str {
     match outcome {
         Outcome::Data => "records",
@@ -374,7 +429,7 @@ fn describe(outcome: &Outcome<'_>) -> &'static str {
         Outcome::NameError => "the name does not exist (NXDOMAIN)",
         Outcome::Unsynced => "initial lists incomplete (SERVFAIL)",
         Outcome::Refused => "refused (REFUSED)",
-        Outcome::PassedOn => "not a cluster name; forwarded to the upstream servers",
+        Outcome::PassedOn => "not a cluster name",
         Outcome::Alias(_) => "an alias of a name outside the cluster",
     }
 }

@@ -10,7 +10,12 @@ use clap::{Args as ClapArgs, Subcommand};
 use crate::daemon::block_on;
 
 /// Explains decisions of nearhop from the objects of a live cluster.
+///
+/// Reads the cluster and writes nothing.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop explain dns db --from-pod client
+  nearhop explain --help")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,

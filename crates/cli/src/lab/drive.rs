@@ -26,6 +26,9 @@ const FAILED: u8 = 1;
 ///
 /// Exit code 0: all connections were answered. 1: one failed.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab drive web
+  nearhop lab drive web --from zone/zone-a")]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,

@@ -20,6 +20,9 @@ use crate::output;
 ///
 /// The exit code is the command's.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab exec client -- getent ahostsv4 db
+  nearhop lab exec node/node-a1 -- ip addr")]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,

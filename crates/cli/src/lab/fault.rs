@@ -19,6 +19,9 @@ use crate::parse::parse_duration;
 /// Returns when the fault is in effect; `heal all` repairs everything. `nearhop lab status` lists
 /// the process names: apiserver, controller, manager, agent/NODE, dns/NODE, proxy/NODE.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab fault cut zone/zone-a
+  nearhop lab fault heal all")]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,
@@ -30,24 +33,59 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Cut a node or a zone off the network: node/NAME or zone/NAME.
-    Cut { place: String },
+    #[command(after_help = "Examples:\n  nearhop lab fault cut zone/zone-a")]
+    Cut {
+        /// What: node/NAME or zone/NAME.
+        #[arg(value_name = "PLACE")]
+        place: String,
+    },
     /// Reconnect a node or a zone; `all` also starts every process and heals the API server.
-    Heal { place: String },
+    #[command(after_help = "Examples:\n  nearhop lab fault heal all")]
+    Heal {
+        /// What: node/NAME, zone/NAME, or all.
+        #[arg(value_name = "PLACE")]
+        place: String,
+    },
     /// Kill a process (SIGKILL). It stays down.
-    Kill { process: String },
-    /// Start a killed process again.
-    Start { process: String },
-    /// Kill a process (SIGKILL) and start it at once, with the arguments after `--` added.
-    Restart {
+    #[command(after_help = "Examples:\n  nearhop lab fault kill proxy/node-a1")]
+    Kill {
+        /// Name of the process, such as controller or proxy/node-a1.
+        #[arg(value_name = "PROCESS")]
         process: String,
-        #[arg(last = true)]
+    },
+    /// Start a killed process again.
+    #[command(after_help = "Examples:\n  nearhop lab fault start proxy/node-a1")]
+    Start {
+        /// Name of the process, such as controller or proxy/node-a1.
+        #[arg(value_name = "PROCESS")]
+        process: String,
+    },
+    /// Kill a process (SIGKILL) and start it at once, with the arguments after `--` added.
+    #[command(after_help = "Examples:\n  nearhop lab fault restart controller -- -v 4")]
+    Restart {
+        /// Name of the process, such as controller or proxy/node-a1.
+        #[arg(value_name = "PROCESS")]
+        process: String,
+        /// Arguments to add, after `--`.
+        #[arg(last = true, value_name = "ARG")]
         args: Vec<String>,
     },
     /// Suspend a process (SIGSTOP).
-    Pause { process: String },
+    #[command(after_help = "Examples:\n  nearhop lab fault pause apiserver")]
+    Pause {
+        /// Name of the process, such as controller or proxy/node-a1.
+        #[arg(value_name = "PROCESS")]
+        process: String,
+    },
     /// Continue a paused process (SIGCONT).
-    Resume { process: String },
+    #[command(after_help = "Examples:\n  nearhop lab fault resume apiserver")]
+    Resume {
+        /// Name of the process, such as controller or proxy/node-a1.
+        #[arg(value_name = "PROCESS")]
+        process: String,
+    },
     /// Let the API server fail a share of requests and delay all of them, until `heal all`.
+    #[command(after_help = "Examples:\n  nearhop lab fault flaky --share 10 --delay 200ms")]
     Flaky {
         /// Share of requests that fail, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
@@ -60,8 +98,10 @@ enum Command {
         delay: Duration,
     },
     /// Close every watch on the API server.
+    #[command(after_help = "Examples:\n  nearhop lab fault drop-watches")]
     DropWatches,
     /// Drop the API server's watch history, so that clients must list again.
+    #[command(after_help = "Examples:\n  nearhop lab fault compact")]
     Compact,
 }
 

@@ -29,6 +29,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// For trying out and testing routing policies and failures. Needs root or user namespaces, and no
 /// other programs.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab up
+  nearhop lab drive web
+  nearhop lab fault cut zone/zone-a
+  nearhop lab down")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -42,6 +47,7 @@ enum Command {
     Drive(drive::Args),
     Fault(fault::Args),
     /// Stops a lab and deletes its files.
+    #[command(after_help = "Examples:\n  nearhop lab down\n  nearhop lab down --name lab-2")]
     Down(Name),
 }
 

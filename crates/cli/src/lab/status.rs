@@ -12,6 +12,9 @@ use crate::output::OutputArgs;
 
 /// Shows the nodes and processes of a lab, and the nodes and zones that are cut off.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab status
+  nearhop lab status -o json")]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,

@@ -27,6 +27,10 @@ use crate::parse::parse_listen;
 ///
 /// Prints the KUBECONFIG of the lab and example commands once all nodes are ready.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  nearhop lab up
+  nearhop lab up --zones 2 --nodes-per-zone 3 --detach
+  nearhop lab up --config shop.lab --delay zone=2ms")]
 pub(crate) struct Args {
     /// Number of zones, named zone-a, zone-b, …
     #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "config")]
@@ -171,6 +175,7 @@ fn detach() -> anyhow::Result<ExitCode> {
     let mut child = Command::new(program)
         .args(args)
         .env_remove("NEARHOP_DETACH")
+        .env_remove("NEARHOP_LAB_UP_DETACH")
         .env(supervisor::QUIET_WHEN_UP, "1")
         .stdin(Stdio::null())
         .stdout(their_end.try_clone()?)

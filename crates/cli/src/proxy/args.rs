@@ -16,152 +16,170 @@ use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Runs the service proxy of a node: nftables rules that send each connection to the nearest
 /// endpoint.
+///
+/// Runs on each node, instead of kube-proxy or beside it (--service-proxy-name). Needs root, or
+/// CAP_NET_ADMIN.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  sudo nearhop proxy --kubeconfig kubeconfig --service-proxy-name nearhop   # beside kube-proxy
+  sudo nearhop proxy --cluster-cidr 10.244.0.0/16                           # instead of it
+  sudo nearhop proxy --cleanup")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
 
     /// Name of the Node that this proxy serves. Default: the host name.
-    #[arg(long, value_name = "NODE")]
+    #[arg(help_heading = "Node", long, value_name = "NODE")]
     hostname_override: Option<String>,
 
     /// Serve only Services whose label service.kubernetes.io/service-proxy-name has this value, from
     /// EndpointSlices of nearhop's controller, beside kube-proxy. Empty: all Services without that
     /// label, as kube-proxy does.
-    #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_label)]
+    #[arg(help_heading = "Services", long, value_name = "NAME", default_value = "", value_parser = parse_label)]
     service_proxy_name: String,
 
     /// IP families to serve. Default: both, or IPv4 where the kernel has no IPv6.
-    #[arg(long, value_name = "IPv4,IPv6", value_delimiter = ',', value_parser = parse_family)]
+    #[arg(help_heading = "Node", long, value_name = "IPv4,IPv6", value_delimiter = ',', value_parser = parse_family)]
     ip_families: Vec<Family>,
 
     /// Feature gates: `PreferSameTrafficDistribution=false`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
+    #[arg(help_heading = "Services", long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// How local pod traffic is detected.
-    #[arg(long, value_name = "MODE", default_value = "ClusterCIDR")]
+    #[arg(help_heading = "Pod traffic", long, value_name = "MODE", default_value = "ClusterCIDR")]
     detect_local_mode: LocalMode,
 
     /// Pod address ranges, one for each family (--detect-local-mode ClusterCIDR).
-    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
+    #[arg(help_heading = "Pod traffic", long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     cluster_cidr: Vec<Cidr>,
 
     /// The bridge that local pods are attached to (--detect-local-mode BridgeInterface).
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(help_heading = "Pod traffic", long, value_name = "NAME", default_value = "")]
     pod_bridge_interface: String,
 
     /// Prefix of the interface names of local pods (--detect-local-mode InterfaceNamePrefix).
-    #[arg(long, value_name = "PREFIX", default_value = "")]
+    #[arg(help_heading = "Pod traffic", long, value_name = "PREFIX", default_value = "")]
     pod_interface_name_prefix: String,
 
     /// Node addresses that serve node ports: `primary`, or local addresses within these ranges.
-    #[arg(long, value_name = "primary|CIDR,…", value_delimiter = ',', default_value = "primary")]
+    #[arg(
+        help_heading = "Node",
+        long,
+        value_name = "primary|CIDR,…",
+        value_delimiter = ',',
+        default_value = "primary"
+    )]
     nodeport_addresses: Vec<String>,
 
     /// Cluster IP ranges: packets to an address without a Service are dropped. Default: the ranges of
     /// the cluster's ServiceCIDRs. Neither has an effect with --service-proxy-name, because
     /// kube-proxy's Services are in the same ranges.
-    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
+    #[arg(help_heading = "Services", long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     service_cluster_ip_range: Vec<Cidr>,
 
-    /// The node's own address, instead of the one in the Node object. 0.0.0.0 and ::: use the Node
-    /// object.
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    /// The node's own address, instead of the one in the Node object. 0.0.0.0 and `::` stand for
+    /// the address of the Node object.
+    #[arg(help_heading = "Node", long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
 
     /// Masquerade all traffic to cluster IPs.
-    #[arg(long)]
+    #[arg(help_heading = "Pod traffic", long)]
     masquerade_all: bool,
 
     /// The bit of the packet mark that requests masquerading.
-    #[arg(long, value_name = "0-31", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
+    #[arg(help_heading = "Pod traffic", long, value_name = "0-31", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     masquerade_bit: u8,
 
     /// Name of the nftables table, in families ip and ip6.
-    #[arg(long, value_name = "NAME", default_value = "nearhop", value_parser = parse_table)]
+    #[arg(help_heading = "nftables", long, value_name = "NAME", default_value = "nearhop", value_parser = parse_table)]
     table: String,
 
     /// Priority of the destination NAT chains; source ranges are checked at this priority minus 10.
-    #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
+    #[arg(help_heading = "nftables", long, value_name = "N", default_value_t = -100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     dstnat_priority: i32,
 
     /// Priority of the reject and drop chains. Default: 0; with --service-proxy-name -115, before
     /// kube-proxy's.
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    #[arg(help_heading = "nftables", long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     filter_priority: Option<i32>,
 
     /// Priority of the source NAT chains; affinity is recorded at this priority minus 10.
-    #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
+    #[arg(help_heading = "nftables", long, value_name = "N", default_value_t = 100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     srcnat_priority: i32,
 
     /// Minimum time between two syncs. 0: none for a single change, up to 10ms for many changes.
-    #[arg(long, alias = "iptables-min-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    #[arg(help_heading = "Sync", long, alias = "iptables-min-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     min_sync_period: Duration,
 
     /// Longest pause before the proxy retries a failed sync. After twice this time without a
     /// successful sync, the proxy reports itself unhealthy.
-    #[arg(long, alias = "iptables-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    #[arg(help_heading = "Sync", long, alias = "iptables-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     sync_period: Duration,
 
     /// How often the proxy verifies that the kernel still holds its rules.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    #[arg(help_heading = "Sync", long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     verify_period: Duration,
 
     /// Existing UDP flows to an endpoint that is healthy but no longer preferred: keep them
     /// (new-only), or move them (immediate).
-    #[arg(long, value_name = "new-only|immediate", default_value = "new-only")]
+    #[arg(
+        help_heading = "Sync",
+        long,
+        value_name = "new-only|immediate",
+        default_value = "new-only"
+    )]
     udp_rehome: UdpRehome,
 
     /// Address for /healthz and /livez. Default: 0.0.0.0:10256; with --service-proxy-name
     /// 0.0.0.0:10276, beside kube-proxy's.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     healthz_bind_address: Option<SocketAddr>,
 
     /// Address for /metrics, /readyz, /proxyMode, /configz and /debug/services. Default:
     /// 127.0.0.1:10249; with --service-proxy-name 127.0.0.1:10269, beside kube-proxy's.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    #[arg(help_heading = "Ports", long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     metrics_bind_address: Option<SocketAddr>,
 
     /// Exit if the proxy cannot listen on an address, instead of retrying.
-    #[arg(long)]
+    #[arg(help_heading = "Ports", long)]
     pub(super) bind_address_hard_fail: bool,
 
     /// File with a bearer token that permits requests to /debug/services from other addresses than
     /// loopback.
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Ports", long, value_name = "FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
 
     /// Conntrack limit per CPU core; 0 keeps the kernel's limit.
-    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    #[arg(help_heading = "Conntrack", long, value_name = "N", default_value_t = 32_768)]
     pub(super) conntrack_max_per_core: u32,
 
     /// Lowest conntrack limit, independent of the number of cores.
-    #[arg(long, value_name = "N", default_value_t = 131_072)]
+    #[arg(help_heading = "Conntrack", long, value_name = "N", default_value_t = 131_072)]
     pub(super) conntrack_min: u32,
 
     /// Conntrack timeout of established TCP connections; 0 keeps the kernel's.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "24h")]
+    #[arg(help_heading = "Conntrack", long, value_name = "DURATION", value_parser = parse_duration, default_value = "24h")]
     pub(super) conntrack_tcp_timeout_established: Duration,
 
     /// Conntrack timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
+    #[arg(help_heading = "Conntrack", long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
     pub(super) conntrack_tcp_timeout_close_wait: Duration,
 
     /// Accept TCP packets that are out of window.
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true")]
+    #[arg(help_heading = "Conntrack", long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true")]
     pub(super) conntrack_tcp_be_liberal: bool,
 
     /// Conntrack timeout of UDP flows without replies; 0 keeps the kernel's.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    #[arg(help_heading = "Conntrack", long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     pub(super) conntrack_udp_timeout: Duration,
 
     /// Conntrack timeout of UDP flows with replies; 0 keeps the kernel's.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    #[arg(help_heading = "Conntrack", long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     pub(super) conntrack_udp_timeout_stream: Duration,
 
     /// Delete nearhop's nftables tables and exit.
-    #[arg(long)]
+    #[arg(help_heading = "nftables", long)]
     pub(super) cleanup: bool,
 
     #[command(flatten)]

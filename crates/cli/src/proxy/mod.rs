@@ -27,6 +27,7 @@ pub(crate) use args::Args;
 
 use crate::complain;
 use crate::daemon;
+use crate::version;
 
 /// Questions that may wait for the loop.
 const QUESTIONS: usize = 16;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let lock = Lock::take(&options.table)?;
-    let metrics = Metrics::of_process();
+    let metrics = version::metrics();
     let client = connect(&args.cluster.client("proxy"), Some(&metrics)).await?;
     for error in sysctl::apply(&limits(&args)) {
         tracing::warn!(error, "conntrack setting not applied");

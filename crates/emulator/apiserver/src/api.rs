@@ -9,6 +9,7 @@ use nearhop_kinds::allocate::{Allocator, Refusal, Reserved};
 use nearhop_kinds::config::ClusterConfig;
 use nearhop_kinds::strategy::Context;
 use nearhop_kinds::{Registry, Resource};
+use nearhop_runtime::metrics::Metrics as MetricsRegistry;
 use nearhop_runtime::{lock, supervise};
 use rand::Rng as _;
 use serde_json::Value;
@@ -96,7 +97,7 @@ impl Api {
             token_key,
             faults: ActiveFaults::default(),
             faults_enabled,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(MetricsRegistry::new()),
             documents: Documents::default(),
             address: address.to_string(),
             config,
@@ -106,6 +107,12 @@ impl Api {
             restarts: watch::Sender::default(),
             tasks: Mutex::default(),
         }
+    }
+
+    /// With metrics in this registry.
+    pub(crate) fn measured_in(mut self, registry: MetricsRegistry) -> Self {
+        self.metrics = Metrics::new(registry);
+        self
     }
 
     /// Waits for one of the concurrent writes.

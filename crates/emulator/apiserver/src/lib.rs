@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::selectable;
+use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::pki::Pair;
 use nearhop_runtime::server::{Wildcard, bind, bind_with_retries};
 use rustls::ServerConfig;
@@ -67,6 +68,8 @@ pub struct Options {
     pub faults: Faults,
     /// The TLS options for kubelets.
     pub kubelets: KubeletOptions,
+    /// Where `/metrics` is read from: a daemon has the metrics of its process here already.
+    pub metrics: Metrics,
 }
 
 /// TLS between the API server and kubelets.
@@ -104,6 +107,7 @@ impl Default for Options {
             controllers: Controllers::All,
             faults: Faults::Refused,
             kubelets: KubeletOptions::default(),
+            metrics: Metrics::new(),
         }
     }
 }
@@ -118,7 +122,7 @@ pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The socket.
-    #[error("cannot listen on {0}: {1}")]
+    #[error("cannot listen on {0}: {1}; choose another address, or stop the process that uses it")]
     Listen(SocketAddr, io::Error),
     /// The objects of every cluster.
     #[error("cannot create the objects of every cluster: {0}")]
@@ -152,15 +156,8 @@ impl ApiServer {
         let tls = Arc::new(identity.tls()?);
         let registry = controllers::load_definitions(&store);
         let faults = options.faults == Faults::OnDemand;
-        let api = Arc::new(Api::new(
-            store,
-            registry,
-            identity,
-            token_key,
-            options.cluster,
-            address,
-            faults,
-        ));
+        let api = Api::new(store, registry, identity, token_key, options.cluster, address, faults);
+        let api = Arc::new(api.measured_in(options.metrics));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
         let mut tasks = controllers::start(&api, options.controllers, address);
         let listening = listen_until_stopped(Arc::clone(&api), listener, address, tls);

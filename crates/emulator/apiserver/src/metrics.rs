@@ -17,8 +17,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
-        let registry = Registry::new();
+    pub(crate) fn new(registry: Registry) -> Self {
         Self {
             requests: registry.counter_vec(
                 "apiserver_request_total",
@@ -88,7 +87,7 @@ mod tests {
 
     #[test]
     fn metric_names_match_kubernetes() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(Registry::new());
         metrics.finished(Verb::Get, "pods", 200, Duration::from_millis(3));
         let open = metrics.watching("nodes");
         let text = metrics.render(42, [("pods", 7)].into_iter());

@@ -24,6 +24,7 @@ mod run;
 mod slices;
 mod status;
 mod throttle;
+mod writes;
 
 use std::time::Duration;
 

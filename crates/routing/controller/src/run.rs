@@ -16,6 +16,7 @@ use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::{Elector, Leadership};
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
 use nearhop_runtime::{RuntimeError, sleep_until, supervise};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
@@ -26,6 +27,7 @@ use crate::leftovers::{Removed, Scope, remove};
 use crate::locators::write::{LocatorOutcome, write as write_locator};
 use crate::slices::write::{Outcome, write as write_slices};
 use crate::status::write::{StatusOutcome, write as write_status};
+use crate::writes::{locator_write, orphan_writes, slice_writes};
 use crate::{Deps, FIELD_MANAGER, Options, Until};
 
 /// The most batches of the feed that are processed at once.
@@ -380,6 +382,8 @@ pub struct DryRun {
     pub services: usize,
     /// A text for each PodLocator that would change, sorted by Pod.
     pub locators: Vec<String>,
+    /// All of them for programs, one for each write.
+    pub writes: Vec<Value>,
 }
 
 /// Plans every Service once and writes nothing. None if it was stopped before it had all lists.
@@ -402,10 +406,15 @@ pub async fn dry_run(options: Options, deps: Deps) -> Option<DryRun> {
         let intent = world.intent(&service.key).expect("the Service exists");
         if !plan.is_noop() {
             result.diffs.push(diff(world, &service.key, intent, &plan));
+            result.writes.extend(slice_writes(world, &service.key, &plan));
         }
     }
-    result.diffs.extend(world.orphans().map(|key| diff_orphans(world, key)));
+    for key in world.orphans() {
+        result.diffs.push(diff_orphans(world, key));
+        result.writes.extend(orphan_writes(world, key));
+    }
     let pods = control.located_pods();
+    result.writes.extend(pods.iter().filter_map(|pod| locator_write(world, pod)));
     result.locators = pods.iter().filter_map(|pod| diff_locator(world, pod)).collect();
     Some(result)
 }

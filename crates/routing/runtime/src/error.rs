@@ -3,6 +3,7 @@
 //! Later failures are not here: a running daemon reports them in logs, checks and metrics, and
 //! continues.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,12 +14,16 @@ use kube::config::{InClusterError, KubeconfigError};
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum RuntimeError {
-    #[error("cannot use the kubeconfig {}: {why}; name another with --kubeconfig or KUBECONFIG", show(.files))]
-    Kubeconfig {
-        files: Vec<PathBuf>,
-        #[source]
-        why: KubeconfigError,
-    },
+    #[error("kubeconfig {} does not exist; pass --kubeconfig or set KUBECONFIG", .file.display())]
+    MissingKubeconfig { file: PathBuf },
+    #[error("cannot read kubeconfig {}: {why}; pass --kubeconfig or set KUBECONFIG", .file.display())]
+    UnreadableKubeconfig { file: PathBuf, why: io::Error },
+    #[error("kubeconfig {} has no context {context}; {}", show(.files), .known)]
+    NoSuchContext { files: Vec<PathBuf>, context: String, known: KnownContexts },
+    #[error("kubeconfig {} sets no current context; {}", show(.files), .known)]
+    NoCurrentContext { files: Vec<PathBuf>, known: KnownContexts },
+    #[error("kubeconfig {} is not valid: {}", show(.files), one_line(.why))]
+    Kubeconfig { files: Vec<PathBuf>, why: KubeconfigError },
     #[error("none of the files in KUBECONFIG exists: {}; correct or unset KUBECONFIG", show(.files))]
     NoSuchKubeconfig { files: Vec<PathBuf> },
     #[error(
@@ -62,6 +67,26 @@ pub enum RuntimeError {
     LogFormat(String),
     #[error("cannot receive signals: {0}; raise the limit of open files (ulimit -n)")]
     Signals(#[source] io::Error),
+}
+
+/// The contexts of a kubeconfig, as the cure of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownContexts(pub Vec<String>);
+
+impl fmt::Display for KnownContexts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [] => f.write_str("it has no contexts: pass another file with --kubeconfig"),
+            names => write!(f, "pass --context with one of: {}", names.join(", ")),
+        }
+    }
+}
+
+/// The message of kube without the lines of the file that its YAML parser shows.
+fn one_line(why: &KubeconfigError) -> String {
+    let text = why.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    first.replace("failed to parse kubeconfig YAML: error: ", "")
 }
 
 fn show(files: &[PathBuf]) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Files and rotation are not here: systemd or the container runtime stores the output.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
@@ -33,13 +33,22 @@ impl FromStr for LogFormat {
     }
 }
 
+/// Whether log lines have colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colors {
+    /// As terminals show them.
+    On,
+    /// Plain text.
+    Off,
+}
+
 /// Starts logging to stderr. `verbosity` is klog's `-v`; `RUST_LOG`, when set, takes precedence.
 ///
 /// A second call has no effect.
-pub fn init(verbosity: u8, format: LogFormat) {
+pub fn init(verbosity: u8, format: LogFormat, colors: Colors) {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let (filter, refused) = filter(verbosity, asked.as_deref());
-    if subscribe(filter, format, io::stderr().is_terminal(), io::stderr).try_init().is_ok()
+    if subscribe(filter, format, colors, io::stderr).try_init().is_ok()
         && let Some(why) = refused
     {
         tracing::warn!(error = why, "invalid RUST_LOG ignored; the level of -v applies");
@@ -77,14 +86,14 @@ fn directives(verbosity: u8) -> String {
 fn subscribe<W>(
     filter: EnvFilter,
     format: LogFormat,
-    ansi: bool,
+    colors: Colors,
     writer: W,
 ) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let lines = lines.with_ansi(colors == Colors::On);
     match format {
         LogFormat::Text => Box::new(lines.finish()),
         LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
@@ -115,7 +124,7 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let (filter, _) = filter(verbosity, asked);
-        let subscriber = subscribe(filter, format, false, move || writer.clone());
+        let subscriber = subscribe(filter, format, Colors::Off, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(target: "nearhop_core::route", "ours-info");
             tracing::debug!(target: "nearhop_core::route", "ours-debug");

@@ -86,7 +86,12 @@ async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
     until_nearhop_slices(&scene, 1).await?;
     controller.stop().await?;
     let name = nearhop_slices(&scene, "ours").await?[0]["metadata"]["name"].to_string();
-    let diffs = scene.dry_run(replace()).await?.diffs.concat();
+    let planned = scene.dry_run(replace()).await?;
+    let deleted = |write: &&Value| write["verb"] == "delete";
+    let deleted: Vec<String> =
+        planned.writes.iter().filter(deleted).map(|write| write["name"].to_string()).collect();
+    assert_eq!(deleted, std::slice::from_ref(&name));
+    let diffs = planned.diffs.concat();
     let gone = format!("- EndpointSlice {} ", name.trim_matches('"'));
     assert!(diffs.contains(&gone), "{gone}: {diffs}");
     Ok(())

@@ -49,7 +49,10 @@ pub(crate) fn in_runtime(test: &Test) {
 pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");
     if std::env::var_os("NEARHOP_TEST_LOG").is_some() {
-        nearhop_runtime::log::init(2, nearhop_runtime::log::LogFormat::Text);
+        {
+            use nearhop_runtime::log::{Colors, LogFormat, init};
+            init(2, LogFormat::Text, Colors::Off);
+        }
     }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {

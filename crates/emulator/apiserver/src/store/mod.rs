@@ -41,7 +41,7 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
-    #[error("data directory {0}: {1}")]
+    #[error("cannot use the data directory {0}: {1}; choose another, or correct its permissions")]
     Directory(PathBuf, std::io::Error),
     /// Another process uses it.
     #[error("{0} is in use by another nearhop apiserver; stop it, or choose another --data-dir")]

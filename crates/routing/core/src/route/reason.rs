@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::key::Name;
+use crate::labels::well_known;
 
 /// The tier of the chosen endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,8 +154,39 @@ pub struct Reason {
     pub tried: Vec<Tried>,
 }
 
+impl Reason {
+    /// The places that the keys name, none of which has an endpoint.
+    fn explain_out_of_reach(&self) -> String {
+        let misses = self.tried.iter().map(|tried| &tried.miss);
+        let place = |miss: &Miss| match miss {
+            Miss::NoMatchingEndpoint { key, value } => Some(match key.as_str() {
+                well_known::ZONE => format!("in zone {value}"),
+                well_known::REGION => format!("in region {value}"),
+                well_known::HOSTNAME => format!("on node {value}"),
+                _ => format!("with {key}={value}"),
+            }),
+            _ => None,
+        };
+        let places: Vec<String> = misses.clone().filter_map(place).collect();
+        let unlabelled = misses.filter_map(|miss| match miss {
+            Miss::NodeWithoutLabel(key) => Some(format!("this node has no label {key}")),
+            _ => None,
+        });
+        let mut causes: Vec<String> = unlabelled.collect();
+        if !places.is_empty() {
+            causes.insert(0, format!("no ready endpoint {}", places.join(" or ")));
+        }
+        let only_zones = places.len() == 1 && places[0].starts_with("in zone");
+        let other = if only_zones && causes.len() == 1 { "zone" } else { "place" };
+        format!("{}, and the keys allow no other {other}", causes.join(", "))
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tier == Tier::OutOfReach && !self.tried.is_empty() {
+            return f.write_str(&self.explain_out_of_reach());
+        }
         write!(f, "{}", self.tier)?;
         if self.candidates == Candidates::ServingTerminating {
             f.write_str(" (terminating endpoints, because none is ready)")?;

@@ -145,6 +145,14 @@ fn keys_are_tried_in_the_order_given() {
     assert_eq!(chosen(&world, "here", "web"), ["p0", "p2"]);
 }
 
+#[test]
+fn an_empty_zone_is_named_in_the_reason() {
+    let world = world(&around(0b1000, "topology-keys=topology.kubernetes.io/zone"));
+    let reason = route(&world, "here", "web").decision.cluster.expect("a set").reason;
+    let expected = "no ready endpoint in zone z1, and the keys allow no other zone";
+    assert_eq!(reason.to_string(), expected);
+}
+
 /// No endpoint matches the hard keys: the connection is rejected, and the reason lists every tier
 /// tried.
 #[test]
@@ -154,6 +162,11 @@ fn no_endpoint_in_reach_is_rejected_with_reasons() {
     assert_eq!(decision.internal, Verdict::Reject);
     let reason = decision.cluster.expect("the cluster set is used").reason;
     assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
+    assert_eq!(
+        reason.to_string(),
+        "no ready endpoint with rack=r1, this node has no label example.com/cage, and the keys allow \
+         no other place"
+    );
     let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
     let unmatched = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
     assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), unmatched]);

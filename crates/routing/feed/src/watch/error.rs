@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use nearhop_api::Version;
-use nearhop_runtime::client::Refusal;
-use nearhop_runtime::error_chain;
+use nearhop_runtime::client::{Refusal, describe_failure};
 
 use super::Target;
 
@@ -12,10 +11,11 @@ use super::Target;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The API server is unreachable.
-    #[error("the API server is unreachable: {}", error_chain(.0))]
+    #[error("{}", describe_failure(.0))]
     Unreachable(#[source] kube::Error),
-    /// The response ended early.
-    #[error("the response ended early: {}", error_chain(.0))]
+    /// The connection ended within a response, as when the API server restarts. The causes below
+    /// it differ by TLS and HTTP version and tell an operator no more; the debug log has them.
+    #[error("API server closed the watch")]
     Broken(#[source] kube::Error),
     /// The API server rejected the request.
     #[error("{0}")]
@@ -76,6 +76,18 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_ends_is_described_without_the_layers_below() {
+        let ended = || {
+            let why = "peer closed connection without sending TLS close_notify";
+            kube::Error::Service(Box::new(std::io::Error::other(why)))
+        };
+        assert_eq!(Error::Broken(ended()).to_string(), "API server closed the watch");
+        let refused = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
+        let unreachable = Error::Unreachable(refused).to_string();
+        assert_eq!(unreachable, "cannot reach the API server: connection refused");
+    }
 
     #[test]
     fn rejections_describe_the_fix() {

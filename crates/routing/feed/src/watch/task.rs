@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use kube::Client;
 use nearhop_api::Version;
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::error_chain;
 use tokio::sync::mpsc::Sender;
 
 use super::connection::{Connection, Stream};
@@ -264,7 +265,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         }
         let text = error.describe(&self.connection.target);
         self.status.failed(&text);
-        self.log_error(text);
+        self.log_error(error, text);
         self.outbox.extend(self.sink.convert(Event::Failed));
         if let Some(tolerated) = self.connection.target.tolerates(error) {
             let backoff = self.options.backoff_up_to(tolerated.longest_pause);
@@ -285,13 +286,22 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         self.backoff().next_delay(&mut self.failures.answered)
     }
 
-    fn log_error(&mut self, error: String) {
-        if self.last_error.as_ref() == Some(&error) {
-            tracing::debug!(resource = self.resource(), error, "watch failed; will retry");
-        } else {
-            tracing::warn!(resource = self.resource(), error, "watch failed; will retry");
-            self.last_error = Some(error);
+    fn log_error(&mut self, error: &Error, text: String) {
+        let resource = self.resource();
+        if let Error::Broken(cause) = error {
+            tracing::debug!(resource, cause = %error_chain(cause), "connection to API server ended");
         }
+        if self.last_error.as_ref() == Some(&text) {
+            tracing::debug!(resource, error = text, "watch failed; will retry");
+            return;
+        }
+        match error {
+            Error::Broken(_) => {
+                tracing::warn!(resource, "API server closed the watch; reconnecting");
+            }
+            _ => tracing::warn!(resource, error = text, "watch failed; will retry"),
+        }
+        self.last_error = Some(text);
     }
 
     /// Whether the watch cannot be resumed. A server that fails repeatedly may fail because of the

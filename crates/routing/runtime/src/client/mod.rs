@@ -20,6 +20,7 @@ mod transport;
 mod versions;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,12 +33,13 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::util::{MapRequestLayer, option_layer};
 
-use crate::RuntimeError;
 pub use crate::client::events::{Event, EventRecorder, EventType, EventWriter};
 pub use crate::client::refusal::{Refusal, retry_after};
 pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
 pub use crate::client::versions::{KnownVersions, Outdated};
+use crate::error::KnownContexts;
 use crate::metrics::{ContactLayer, Metrics};
+use crate::{RuntimeError, error_chain, root_cause};
 
 /// The timeout to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -133,6 +135,18 @@ async fn make(
     Ok(builder.with_layer(&listening).with_layer(&counting).with_layer(&recording).build())
 }
 
+/// Why a request failed, for a user: what the API server answered, or why it cannot be reached. The
+/// outer messages of kube and hyper name only their own layers.
+pub fn describe_failure(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(_) | kube::Error::HyperError(_) => {
+            format!("cannot reach the API server: {}", root_cause(error))
+        }
+        other => error_chain(other),
+    }
+}
+
 /// The CA certificates of the cluster, as DER; empty where the configuration names none and the
 /// client trusts those of the host.
 pub async fn authorities(options: &ClientOptions) -> Result<Vec<Vec<u8>>, RuntimeError> {
@@ -193,19 +207,47 @@ async fn read_files(
     let mut merged = match merge(&files) {
         Ok(Some(merged)) => merged,
         Ok(None) => return Err(RuntimeError::NoSuchKubeconfig { files }),
-        Err(why) => return Err(RuntimeError::Kubeconfig { files, why }),
+        Err(why) => return Err(explain(files, why, &KnownContexts(Vec::new()), None)),
     };
+    let known = merged.contexts.iter().map(|named| named.name.clone()).collect();
+    let known = KnownContexts(known);
     for cluster in merged.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         let named = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
         if !named || matches!(way, Way::Direct) {
             cluster.proxy_url = Some(NO_PROXY_URL.to_owned());
         }
     }
+    let current = context.clone().or_else(|| merged.current_context.clone());
     let choice = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(merged, &choice).await;
-    let mut config = config.map_err(|why| RuntimeError::Kubeconfig { files, why })?;
+    let mut config = config.map_err(|why| explain(files, why, &known, current))?;
     config.proxy_url = config.proxy_url.filter(|url| url.host() != Some("none.invalid"));
     Ok(config)
+}
+
+/// The cause and its cure, each said once: the messages of kube repeat the path and the cause.
+fn explain(
+    files: Vec<PathBuf>,
+    why: KubeconfigError,
+    known: &KnownContexts,
+    context: Option<String>,
+) -> RuntimeError {
+    let known = known.clone();
+    match (why, context) {
+        (KubeconfigError::ReadConfig(why, file), _) if why.kind() == ErrorKind::NotFound => {
+            RuntimeError::MissingKubeconfig { file }
+        }
+        (KubeconfigError::ReadConfig(why, file), _) => {
+            RuntimeError::UnreadableKubeconfig { file, why }
+        }
+        (KubeconfigError::CurrentContextNotSet, _) => {
+            RuntimeError::NoCurrentContext { files, known }
+        }
+        (KubeconfigError::LoadContext(_), Some(context)) => {
+            RuntimeError::NoSuchContext { files, context, known }
+        }
+        (why, _) => RuntimeError::Kubeconfig { files, why },
+    }
 }
 
 /// Like kubectl, ignores files that are missing; returns `None` if all are.
@@ -270,5 +312,34 @@ mod tests {
             .expect_err("both files are missing")
             .to_string();
         assert!(error.contains("/no/a, /no/b"), "{error}");
+    }
+
+    /// Each message has one cause and one cure.
+    #[tokio::test]
+    async fn errors_of_a_kubeconfig_name_file_cause_and_cure_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kubeconfig");
+        let shown = file.display().to_string();
+        let message = async |context: Option<&str>| {
+            let options = ClientOptions {
+                kubeconfig: Some(file.clone()),
+                context: context.map(str::to_owned),
+                ..ClientOptions::default()
+            };
+            let error = connect(&options, None).await.err().expect("it is not usable");
+            crate::error_chain(&error).replace(&shown, "FILE")
+        };
+        let missing = "kubeconfig FILE does not exist; pass --kubeconfig or set KUBECONFIG";
+        assert_eq!(message(None).await, missing);
+        std::fs::write(&file, "contexts: [").unwrap();
+        let broken = message(None).await;
+        assert!(broken.starts_with("kubeconfig FILE is not valid: line 1 column"), "{broken}");
+        assert_eq!(broken.lines().count(), 1, "{broken}");
+        let contexts = "contexts: [{name: a, context: {cluster: c}}, {name: b}]\n";
+        std::fs::write(&file, contexts).unwrap();
+        let none = "kubeconfig FILE sets no current context; pass --context with one of: a, b";
+        assert_eq!(message(None).await, none);
+        let other = "kubeconfig FILE has no context x; pass --context with one of: a, b";
+        assert_eq!(message(Some("x")).await, other);
     }
 }

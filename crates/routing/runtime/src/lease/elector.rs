@@ -74,7 +74,7 @@ impl Elector {
             () = shutdown.wait() => {}
             () = self.campaign() => {}
         }
-        self.status.set(Leadership::Standby);
+        self.status.end();
         let released = timeout(self.options.request_timeout(), self.release()).await;
         match released {
             Ok(Ok(())) => {}
@@ -159,10 +159,19 @@ impl Elector {
         let next = Observed::next(self.observed.as_ref(), lease, now);
         let before = self.observed.as_ref().map(Observed::holder);
         if before != Some(next.holder()) {
-            tracing::info!(lease = %self.options.name, holder = next.holder(), "lease holder changed");
+            self.log_holder(next.holder());
         }
         self.observed = Some(next.clone());
         next
+    }
+
+    fn log_holder(&self, holder: &str) {
+        let lease = &self.options.name;
+        if holder.is_empty() {
+            tracing::info!(%lease, "the lease is free");
+        } else {
+            tracing::info!(%lease, holder, "lease holder changed");
+        }
     }
 
     fn conclude(&mut self, attempt: &Attempt) {
@@ -198,7 +207,7 @@ impl Elector {
         }
         let lease = observed.released(Timestamp::now());
         self.leases.replace(&self.options.name, &PostParams::default(), &lease).await?;
-        tracing::info!(lease = %self.options.name, "lease released");
+        tracing::info!(lease = %self.options.name, "done, lease released");
         Ok(())
     }
 
@@ -248,6 +257,17 @@ impl Status {
         match self.current() {
             Leadership::Leading { until } => when.min(until),
             Leadership::Standby => when,
+        }
+    }
+
+    /// The work under the lease is done. That another process may lead now is no change of roles
+    /// that an operator should look into, so it is not logged.
+    fn end(&mut self) {
+        if self.is_leading() {
+            if let Some(gauge) = &self.gauge {
+                gauge.set(0.0);
+            }
+            self.sender.send_replace(Leadership::Standby);
         }
     }
 

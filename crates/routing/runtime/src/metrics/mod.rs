@@ -9,6 +9,7 @@ mod process;
 mod rest;
 mod workqueue;
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use prometheus::core::Collector;
@@ -30,6 +31,12 @@ pub const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A registry. Clones are cheap and share it.
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Inner>);
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
 
 /// The first owner of a shared series registers it.
 #[derive(Default)]
@@ -55,6 +62,14 @@ impl Metrics {
         let metrics = Self::new();
         metrics.0.registry.register(Box::new(process::ProcessCollector::new())).expect(REGISTERED);
         metrics
+    }
+
+    /// The build of this process, as labels of a metric that is 1.
+    pub fn build_info(&self, version: &str, commit: &str, rustc: &str) {
+        let help = "A metric with a constant '1' value labeled by version, commit and Rust compiler \
+                    of this build.";
+        let series = self.gauge_vec("nearhop_build_info", help, &["version", "commit", "rustc"]);
+        series.with_label_values(&[version, commit, rustc]).set(1.0);
     }
 
     /// All metrics as text, ordered by name.
