@@ -1,3 +1,5 @@
+//! Tests of the flags and the exit code.
+
 use clap::Parser;
 
 use super::*;

@@ -222,3 +222,111 @@ fn assertions(judged: &[Judged]) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearhop_lab::drive::Failure;
+    use nearhop_lab::drive::report::{Answered, ClientCounts};
+
+    /// Every node has one Pod; each client reaches its own node twice and the next node once.
+    fn ring(nodes: usize) -> Report {
+        let mut report = Report { answered: nodes as u64 * 3, ..Report::default() };
+        let zone = |n: usize| format!("zone-{}", n / 2);
+        for n in 0..nodes {
+            let (own, next) = (format!("n{n:02}"), format!("n{:02}", (n + 1) % nodes));
+            report
+                .node_matrix
+                .entry(own.clone())
+                .or_default()
+                .extend([(own.clone(), 2), (next, 1)]);
+            let row = report.matrix.entry(zone(n)).or_default();
+            *row.entry(zone(n)).or_default() += 2;
+            *row.entry(zone((n + 1) % nodes)).or_default() += 1;
+            let client = ClientCounts { node: own.clone(), zone: zone(n), answered: 3, failed: 0 };
+            report.clients.insert(format!("node/{own}"), client);
+            let pod = Answered { node: own.clone(), zone: zone(n), answers: 3 + n as u64 };
+            report.pods.insert(format!("web-{own}"), pod);
+        }
+        report
+    }
+
+    fn lines(table: &Table) -> Vec<String> {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        table.to_string().lines().map(words).collect()
+    }
+
+    #[test]
+    fn a_small_cluster_has_a_matrix_of_nodes() {
+        let table = lines(&nodes(&ring(4)));
+        assert_eq!(table[0], "FROM \\ TO NODE n00 n01 n02 n03");
+        assert_eq!(table[1], "n00 2 1 0 0");
+        assert_eq!(table[4], "n03 1 0 0 2");
+    }
+
+    #[test]
+    fn a_large_cluster_has_what_stayed_and_what_left_and_a_hint() {
+        let table = lines(&nodes(&ring(30)));
+        assert_eq!(table[0], "FROM NODE SAME NODE SAME ZONE, OTHER NODE OTHER ZONES");
+        assert_eq!((table[1].as_str(), table[2].as_str()), ("n00 2 1 0", "n01 2 0 1"));
+        assert_eq!((table.len(), table[21].as_str()), (22, "... 10 more rows: -o json"));
+        let zones = lines(&zones(&ring(30)));
+        assert_eq!(zones[0], "FROM ZONE SAME ZONE OTHER ZONES");
+        assert_eq!(zones[1], "zone-0 5 1");
+    }
+
+    #[test]
+    fn of_many_pods_the_busiest_are_shown() {
+        let table = lines(&pods(&ring(30)));
+        assert!(table[1].starts_with("web-n29 n29 zone-14 32"), "{table:?}");
+        assert_eq!(table[21], "... 10 more rows: -o json");
+        assert!(lines(&pods(&ring(4)))[1].starts_with("web-n00"), "few are sorted by name");
+    }
+
+    #[test]
+    fn failures_are_shown_by_cause_source_and_target() {
+        let causes = |count| Causes::from([(Failure::TimedOut, count)]);
+        let mut report = Report { failed: 15, failures: causes(15), ..Report::default() };
+        report.failures.insert(Failure::NoSuchName, 5);
+        report.failures_by_source.insert("node/n1".to_owned(), causes(15));
+        for n in 0..12 {
+            report.failures_by_target.insert(format!("pod/shop/web-{n:02}"), causes(n));
+        }
+        let text = failures(&report);
+        assert!(
+            text.contains("15 failed: 15 timed out, 5 DNS lookups without addresses\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  from node/n1: 15 timed out\n  at pod/shop/web-11: 11 timed"),
+            "{text}"
+        );
+        assert!(text.ends_with("  at ... 2 more: -o json\n"), "{text}");
+    }
+
+    #[test]
+    fn the_heading_says_why_a_drive_ended_early() {
+        let mut report = Report { planned: Some(8000), connections: 90, ..Report::default() };
+        report.end = End::GaveUp;
+        let text = describe(&report);
+        assert!(text.contains("7910 of 8000 connections were not opened"), "{text}");
+        assert!(text.contains("0 answered, n/a of them from another zone, n/a from"), "{text}");
+        report.end = End::Interrupted;
+        assert!(describe(&report).starts_with("interrupted: the result so far\n"));
+    }
+
+    #[test]
+    fn progress_is_one_line_without_control_characters() {
+        let now = Progress {
+            done: 412,
+            failed: 3,
+            planned: Some(1000),
+            elapsed: std::time::Duration::from_millis(1234),
+            duration: None,
+        };
+        assert_eq!(progress(&now), "412 of 1000 connections, 3 failed, 1.2 s");
+        let timed =
+            Progress { planned: None, duration: Some(std::time::Duration::from_secs(30)), ..now };
+        assert_eq!(progress(&timed), "412 connections, 3 failed, 1.2 of 30.0 s");
+    }
+}

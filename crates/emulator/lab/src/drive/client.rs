@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -44,22 +44,31 @@ const REASON: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Meeting {
     path: PathBuf,
-    waiting: Arc<Waiting>,
+    waiting: Arc<Mutex<Waiting>>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
-type Waiting = Mutex<BTreeMap<usize, oneshot::Sender<BufReader<UnixStream>>>>;
+/// Clients that have not connected yet, by number.
+type Waiting = BTreeMap<usize, oneshot::Sender<BufReader<UnixStream>>>;
 
 impl Meeting {
-    /// Opens a socket in the lab's directory.
-    pub(super) fn open(state: &Path) -> Result<Self, LabError> {
+    /// Opens a socket in the lab's directory for this many clients. It is removed when all of them have
+    /// connected, so that a killed drive leaves no file.
+    pub(super) fn open(state: &Path, clients: usize) -> Result<Self, LabError> {
         let path = state.join(format!("drive-{}.sock", std::process::id()));
         let failed = |cause| LabError::File { path: path.clone(), cause };
         // A killed process with the same number may have left it.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        let waiting = Arc::<Waiting>::default();
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&waiting)));
+        let waiting = Arc::<Mutex<Waiting>>::default();
+        let (theirs, remove) = (Arc::clone(&waiting), path.clone());
+        let accepting = tokio::spawn(async move {
+            for _ in 0..clients {
+                let Ok((stream, _)) = listener.accept().await else { break };
+                tokio::spawn(introduce(stream, Arc::clone(&theirs)));
+            }
+            let _ = std::fs::remove_file(remove);
+        });
         Ok(Self { path, waiting, accepting })
     }
 
@@ -73,30 +82,24 @@ impl Meeting {
 impl Drop for Meeting {
     fn drop(&mut self) {
         self.accepting.abort();
-        // The lab may have ended, and its directory with it.
+        // It may be removed already, or the lab may have ended and its directory with it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn lock(
-    waiting: &Waiting,
-) -> std::sync::MutexGuard<'_, BTreeMap<usize, oneshot::Sender<BufReader<UnixStream>>>> {
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: UnixListener, waiting: Arc<Waiting>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let waiting = Arc::clone(&waiting);
-        tokio::spawn(async move {
-            let mut stream = BufReader::new(stream);
-            let mut number = String::new();
-            let read = timeout(SILENCE, stream.read_line(&mut number)).await;
-            let expected = number.trim().parse().ok().and_then(|n| lock(&waiting).remove(&n));
-            if let (Ok(Ok(_)), Some(expected)) = (read, expected) {
-                // The drive may have ended.
-                let _ = expected.send(stream);
-            }
-        });
+/// Reads the number of a client that has connected.
+async fn introduce(stream: UnixStream, waiting: Arc<Mutex<Waiting>>) {
+    let mut stream = BufReader::new(stream);
+    let mut number = String::new();
+    let read = timeout(SILENCE, stream.read_line(&mut number)).await;
+    let expected = number.trim().parse().ok().and_then(|number| lock(&waiting).remove(&number));
+    if let (Ok(Ok(_)), Some(expected)) = (read, expected) {
+        // The drive may have ended.
+        let _ = expected.send(stream);
     }
 }
 
@@ -201,7 +204,7 @@ async fn in_pod(
     let (stderr, status) = (process.stderr(), process.take_status());
     match follow(BufReader::new(stdout), stdin, stop, on_counts).await {
         Err(why) => {
-            let told = async {
+            let reported = async {
                 let mut text = String::new();
                 if let Some(mut stderr) = stderr {
                     let _ = stderr.read_to_string(&mut text).await;
@@ -211,8 +214,8 @@ async fn in_pod(
                 }
                 text
             };
-            let told = timeout(REASON, told).await.unwrap_or_default();
-            Err(if told.is_empty() { why } else { reason(Ok(told)) })
+            let reported = timeout(REASON, reported).await.unwrap_or_default();
+            Err(if reported.is_empty() { why } else { reason(Ok(reported)) })
         }
         done => done,
     }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::assertion::Assertion;
 use super::client::{self, Meeting};
-use super::origin::{Client, Plan, find};
+use super::origin::{Client, Plan, Where, find};
 use super::places::find_places;
 use super::question::{Amount, Question};
 use super::report::{End, Lost, Measurement, Report, report};
@@ -131,11 +131,13 @@ impl Drive {
         stop: &Shutdown,
         mut on_progress: impl FnMut(&Progress),
     ) -> Result<Collected, LabError> {
-        let meeting = std::sync::Arc::new(Meeting::open(&self.state)?);
+        let origins = &self.plan.origins;
+        let on_nodes = origins.iter().filter(|one| matches!(one.place, Where::Lab(_)));
+        let meeting = std::sync::Arc::new(Meeting::open(&self.state, on_nodes.count())?);
         let (ender, end) = Shutdown::manual();
         let (sender, mut events) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
-        for (number, origin) in self.plan.origins.iter().cloned().enumerate() {
+        for (number, origin) in origins.iter().cloned().enumerate() {
             let (end, sender) = (end.clone(), sender.clone());
             let (state, cluster) = (self.state.clone(), self.cluster.clone());
             let meeting = std::sync::Arc::clone(&meeting);
