@@ -303,9 +303,15 @@ fn connections_are_divided_by_cpu_by_node_or_by_pod() {
 fn a_rate_is_kept_or_reported_as_not_kept() {
     crate::run(async {
         let lab = lab().await?;
-        let report = lab.drive(&["shop/cart", "--duration", "2s", "--rate", "60"])?;
-        ensure!(report["connections"] == 120 && report["planned"] == 120, "{report}");
-        ensure!(report["end"] == "finished" && report["rate"]["wanted"] == 60.0, "{report}");
+        let report = lab.drive(&["shop/cart", "-n", "120", "--rate", "60"])?;
+        ensure!(report["connections"] == 120 && report["rate"]["wanted"] == 60.0, "{report}");
+        ensure!(
+            report["seconds"].as_f64() > Some(1.9),
+            "the last one is due after 1.98 s: {report}"
+        );
+        let report = lab.drive(&["shop/cart", "--duration", "1s"])?;
+        ensure!(report["end"] == "finished" && report["planned"].is_null(), "{report}");
+        ensure!(report["answered"].as_u64() > Some(0) && report["failed"] == 0, "{report}");
         // One connection at a time to a node that is cut off takes its whole timeout.
         lab.fault(&["cut", "node/n3"])?;
         lab.fault(&["cut", "node/n1"])?;
@@ -356,6 +362,23 @@ fn signals_end_a_drive_with_the_result_so_far_and_leave_nothing() {
     });
 }
 
+/// The lab stops while a drive runs: the drive prints what it has and which clients it lost.
+#[test]
+fn a_drive_whose_lab_ends_prints_the_result_so_far() {
+    crate::run(async {
+        let lab = lab().await?;
+        let running = Running::start(&lab, &["shop/cart", "--duration", "1h", "--rate", "50"])?;
+        until_clients_run(&lab)?;
+        std::thread::sleep(Duration::from_millis(800));
+        lab.text(&["lab", "down"])?;
+        let (text, code) = running.end()?;
+        ensure!(code == Some(2), "{code:?}: {text}");
+        ensure!(text.contains("lost: node/n1: the lab ended\nlost: node/n2"), "{text}");
+        ensure!(!text.contains("connections in 0.0 s"), "{text}");
+        Ok(())
+    });
+}
+
 /// A reader that does not read blocks the drive in its output. A second Ctrl-C ends it at once.
 #[test]
 fn a_second_ctrl_c_ends_a_drive_that_cannot_print() {
@@ -363,9 +386,15 @@ fn a_second_ctrl_c_ends_a_drive_that_cannot_print() {
         let lab = lab().await?;
         let mut running =
             Running::start(&lab, &["shop/cart", "--watch=200ms", "-n", "10", "-o", "json"])?;
-        // The test does not read, so the pipe of 64 KiB fills up.
-        std::thread::sleep(Duration::from_secs(15));
-        until_nothing_is_left(&lab)?;
+        until_clients_run(&lab)?;
+        // The test does not read, so the pipe of 64 KiB fills up. Then no interval begins.
+        let deadline = Instant::now() + TIMEOUT * 2;
+        let mut idle = 0;
+        while idle < 30 {
+            ensure!(Instant::now() < deadline, "the drive goes on without a reader");
+            idle = if clients_of(&lab)?.is_empty() { idle + 1 } else { 0 };
+            std::thread::sleep(Duration::from_millis(100));
+        }
         running.signal("-INT")?;
         std::thread::sleep(Duration::from_millis(500));
         ensure!(running.0.try_wait()?.is_none(), "it is not blocked");

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long = "assert", value_name = "CONDITION", help_heading = "Result")]
     assertions: Vec<Assertion>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Result")]
     output: OutputArgs,
 }
 

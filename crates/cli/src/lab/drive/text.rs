@@ -38,11 +38,11 @@ pub(super) fn describe(report: &Report) -> String {
     if let Some(latency) = report.latency {
         let _ = writeln!(text, "\n{}", describe_latency(latency));
     }
-    for (client, why) in &report.lost_clients {
-        let _ = writeln!(text, "\nlost: {client}: {why}");
-    }
-    for note in &report.notes {
-        let _ = writeln!(text, "\nnote: {note}");
+    let lost = report.lost_clients.iter().map(|(client, why)| format!("lost: {client}: {why}\n"));
+    let remarks: String =
+        lost.chain(report.notes.iter().map(|note| format!("note: {note}\n"))).collect();
+    if !remarks.is_empty() {
+        let _ = write!(text, "\n{remarks}");
     }
     if !report.assertions.is_empty() {
         let _ = write!(text, "\n{}\n", trimmed(&assertions(&report.assertions)));

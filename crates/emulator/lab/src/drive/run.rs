@@ -108,6 +108,7 @@ impl Drive {
         if let Some(error) = collected.complete_failure() {
             return Err(error);
         }
+        collected.close_times();
         let mut places = self.plan.places.clone();
         // Adds Pods that were created meanwhile. Without the API server the known ones remain.
         let namespace = &self.question.service.namespace;
@@ -286,6 +287,15 @@ impl Collected {
                 let why = "it does not stop".to_owned();
                 self.measurement.lost.push(Lost { client, why });
             }
+        }
+    }
+
+    /// Lost clients have sent no times.
+    fn close_times(&mut self) {
+        let Measurement { lost, times, .. } = &mut self.measurement;
+        if !lost.is_empty() {
+            let now = self.begun.elapsed().as_secs_f64();
+            *times = Times { last_begun: times.last_begun.max(now), ended: times.ended.max(now) };
         }
     }
 
