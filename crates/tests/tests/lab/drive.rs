@@ -90,26 +90,30 @@ impl Drop for Running {
     }
 }
 
-/// Command lines of the lab's clients that run now.
+/// Command lines of the lab's clients on nodes that run now: they have the path of a socket.
 fn clients_of(lab: &Lab) -> Result<Vec<String>> {
-    let directory = lab.runtime_dir().display().to_string();
+    clients_with(&lab.runtime_dir().display().to_string())
+}
+
+/// Command lines of clients with this argument.
+fn clients_with(argument: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         // A process may end while they are listed.
         let line = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(" lab-drive ") && line.contains(&directory) {
+        if line.contains(" lab-drive ") && line.contains(argument) {
             found.push(line);
         }
     }
     Ok(found)
 }
 
-/// Waits until no client runs.
-fn until_nothing_is_left(lab: &Lab) -> Result<()> {
+/// Waits until no client with this argument runs.
+fn until_no_client_with(argument: &str) -> Result<()> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        let left = clients_of(lab)?;
+        let left = clients_with(argument)?;
         if left.is_empty() {
             return Ok(());
         }
@@ -120,13 +124,22 @@ fn until_nothing_is_left(lab: &Lab) -> Result<()> {
     }
 }
 
-fn until_clients_run(lab: &Lab) -> Result<()> {
+fn until_nothing_is_left(lab: &Lab) -> Result<()> {
+    until_no_client_with(&lab.runtime_dir().display().to_string())
+}
+
+/// Waits until a client with this argument runs.
+fn until_client_with(argument: &str) -> Result<()> {
     let deadline = Instant::now() + TIMEOUT;
-    while clients_of(lab)?.is_empty() {
+    while clients_with(argument)?.is_empty() {
         ensure!(Instant::now() < deadline, "no client runs");
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+fn until_clients_run(lab: &Lab) -> Result<()> {
+    until_client_with(&lab.runtime_dir().display().to_string())
 }
 
 fn sockets_of_drives(lab: &Lab) -> Result<Vec<String>> {
@@ -347,15 +360,21 @@ fn signals_end_a_drive_with_the_result_so_far_and_leave_nothing() {
             ensure!(!text.contains('\x1b'), "no terminal: {text:?}");
             until_nothing_is_left(&lab)?;
         }
-        for from in [&[][..], &["--from", "pod/cart-1"]] {
+        // A killed drive cannot stop its clients.
+        let directory = lab.runtime_dir().display().to_string();
+        let room = Room::new(&lab.kubeconfig).await?;
+        let service = room.admin.get("/api/v1/namespaces/shop/services/cart").await?.ok()?.json();
+        let address = service["spec"]["clusterIP"].as_str().context("no cluster IP")?;
+        let cases = [(&[][..], &*directory), (&["--from", "pod/cart-1"], &format!("{address}:80"))];
+        for (from, argument) in cases {
             let args = [&["shop/cart", "--duration", "1h"], from].concat();
             let running = Running::start(&lab, &args)?;
-            until_clients_run(&lab)?;
+            until_client_with(argument)?;
             // Let all of them connect.
             std::thread::sleep(Duration::from_millis(1000));
             running.signal("-KILL")?;
             drop(running);
-            until_nothing_is_left(&lab)?;
+            until_no_client_with(argument)?;
         }
         ensure!(sockets_of_drives(&lab)?.is_empty(), "{:?}", sockets_of_drives(&lab)?);
         Ok(())
