@@ -170,7 +170,7 @@ pub(super) fn report(question: &Question, measured: &Measurement, places: &Place
     }
     let (answered, failed) = (all.answered(), all.failed());
     let connections = answered + failed;
-    let wanted = question.amount.rate;
+    let lost = measured.lost.iter().map(|one| (one.client.clone(), one.why.clone()));
     let mut report = Report {
         service: format!("{}/{}", question.service.namespace, question.service.name),
         end: measured.end,
@@ -179,11 +179,7 @@ pub(super) fn report(question: &Question, measured: &Measurement, places: &Place
         answered,
         failed,
         seconds: measured.times.ended,
-        rate: Rate {
-            wanted,
-            reached: reached(connections, wanted, measured.times),
-            late: all.late,
-        },
+        rate: rate(question, &all, measured.times),
         cross_zone: counts.zones.share(),
         cross_node: counts.nodes.share(),
         matrix: counts.zones.matrix,
@@ -195,22 +191,20 @@ pub(super) fn report(question: &Question, measured: &Measurement, places: &Place
         failures_by_source: counts.by_source,
         failures_by_target: by_target(&all.targets, places),
         latency: all.latencies.percentiles(),
-        assertions: Vec::new(),
-        notes: Vec::new(),
-        lost_clients: measured
-            .lost
-            .iter()
-            .map(|one| (one.client.clone(), one.why.clone()))
-            .collect(),
+        lost_clients: lost.collect(),
+        ..Report::default()
     };
     report.notes = notes(question, measured.endpoints, &report);
     report
 }
 
 /// With a rate, the time that counts ends one interval after the last connection began.
-fn reached(connections: u64, wanted: Option<f64>, times: Times) -> f64 {
+fn rate(question: &Question, all: &Tally, times: Times) -> Rate {
+    let wanted = question.amount.rate;
     let seconds = wanted.map_or(times.ended, |rate| times.last_begun + 1.0 / rate);
-    if seconds > 0.0 { connections as f64 / seconds } else { 0.0 }
+    let connections = (all.answered() + all.failed()) as f64;
+    let reached = if seconds > 0.0 { connections / seconds } else { 0.0 };
+    Rate { wanted, reached, late: all.late }
 }
 
 fn notes(question: &Question, endpoints: Endpoints, report: &Report) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nearhop_runtime::shutdown::Shutdown;
@@ -132,51 +133,57 @@ impl Drive {
         stop: &Shutdown,
         mut on_progress: impl FnMut(&Progress),
     ) -> Result<Collected, LabError> {
+        let (ender, end) = Shutdown::manual();
+        let (_clients, mut events) = self.start_clients(&end)?;
+        let mut collected = Collected::new(&self.plan, &self.question);
+        let mut ticks = tokio::time::interval(TICK);
+        let mut stopped_at: Option<Instant> = None;
+        loop {
+            let mut ended = None;
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some((number, event)) => collected.take(number, event),
+                    None => return Ok(collected),
+                },
+                _ = ticks.tick() => on_progress(&collected.progress(&self.question)),
+                () = stop.wait(), if stopped_at.is_none() => ended = Some(End::Interrupted),
+            }
+            let gave_up = collected.gives_up(&self.question).then_some(End::GaveUp);
+            match (ended.or(gave_up), stopped_at) {
+                (Some(end), None) => {
+                    collected.measurement.end = end;
+                    stopped_at = Some(Instant::now());
+                    ender.request();
+                }
+                (_, Some(at)) if at.elapsed() > STOP_TIMEOUT => {
+                    collected.lose_the_rest();
+                    return Ok(collected);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The clients end when the set is dropped.
+    fn start_clients(&self, end: &Shutdown) -> Result<(JoinSet<()>, Events), LabError> {
         let origins = &self.plan.origins;
         let on_nodes = origins.iter().filter(|one| matches!(one.place, Where::Lab(_)));
-        let meeting = std::sync::Arc::new(Meeting::open(&self.state, on_nodes.count())?);
-        let (ender, end) = Shutdown::manual();
-        let (sender, mut events) = mpsc::unbounded_channel();
+        let meeting = Arc::new(Meeting::open(&self.state, on_nodes.count())?);
+        let (sender, events) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         for (number, origin) in origins.iter().cloned().enumerate() {
             let (end, sender) = (end.clone(), sender.clone());
             let (state, cluster) = (self.state.clone(), self.cluster.clone());
-            let meeting = std::sync::Arc::clone(&meeting);
+            let meeting = Arc::clone(&meeting);
             tasks.spawn(async move {
+                // The drive may have ended without waiting for this client.
                 let on_counts = |tally| drop(sender.send((number, Event::Counts(tally))));
                 let place = (state.as_path(), &cluster);
                 let ended = client::run(number, &origin, place, &meeting, &end, on_counts).await;
                 let _ = sender.send((number, Event::Ended(ended)));
             });
         }
-        drop(sender);
-        let mut collected = Collected::new(&self.plan, &self.question);
-        let mut ticks = tokio::time::interval(TICK);
-        let mut stopped_at = None;
-        loop {
-            tokio::select! {
-                event = events.recv() => match event {
-                    Some((number, event)) => collected.take(number, event),
-                    None => break,
-                },
-                _ = ticks.tick() => on_progress(&collected.progress(&self.question)),
-                () = stop.wait(), if stopped_at.is_none() => {
-                    collected.measurement.end = End::Interrupted;
-                    stopped_at = Some(Instant::now());
-                    ender.request();
-                }
-            }
-            if stopped_at.is_none() && collected.gives_up(&self.question) {
-                collected.measurement.end = End::GaveUp;
-                stopped_at = Some(Instant::now());
-                ender.request();
-            }
-            if stopped_at.is_some_and(|at: Instant| at.elapsed() > STOP_TIMEOUT) {
-                collected.lose_the_rest();
-                break;
-            }
-        }
-        Ok(collected)
+        Ok((tasks, events))
     }
 }
 
@@ -200,6 +207,9 @@ async fn nodes_of(state: &Path) -> Result<Vec<String>, LabError> {
         _ => Err(failed(std::io::Error::other("unexpected answer from the lab"))),
     }
 }
+
+/// With the number of the client.
+type Events = mpsc::UnboundedReceiver<(usize, Event)>;
 
 enum Event {
     Counts(Tally),
