@@ -11,6 +11,7 @@ mod auth;
 mod bad_input;
 mod commands;
 mod dns;
+mod drive;
 mod e2e;
 mod endings;
 mod environment;

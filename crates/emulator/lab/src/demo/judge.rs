@@ -128,7 +128,7 @@ pub(super) fn judge(scenario: Scenario, measured: &Measured, load: &LoadPlan) ->
 fn compare(measured: &Measured, predicted: &Predicted, endpoints: usize) -> Verdict {
     let mut found = Vec::new();
     for (failure, count) in &measured.failures {
-        found.push(format!("{count} connections {}", failure.words()));
+        found.push(failure.describe(*count));
     }
     let cells = predicted.matrix.iter().chain(&measured.matrix);
     let mut cells: Vec<(&String, &String)> =
@@ -227,7 +227,7 @@ mod tests {
         assert!(differs(&off).contains("2.00 times the mean instead of 1.50"));
         let failures = BTreeMap::from([(Failure::Reset, 1)]);
         let off = Measured { failed: 1, failures, ..measured() };
-        assert!(differs(&off).contains("1 connections reset"));
+        assert!(differs(&off).contains("1 reset"));
     }
 
     #[test]

@@ -127,13 +127,10 @@ async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measu
     let work = nodes.iter().map(|node| async move {
         let job = Job {
             targets: vec![format!("{address}:80")],
-            protocol: Protocol::Tcp,
-            connections: options.connections * node.cpu_milli / total,
+            connections: Some(options.connections * node.cpu_milli / total),
             concurrency: CONCURRENCY,
             timeout_ms: TIMEOUT_MS,
-            rate: 0,
-            name_server: None,
-            family: Family::V4,
+            ..Job::new(Protocol::Tcp, Family::V4)
         };
         let tally = work(lab, &node.name, &job).await?;
         Ok::<_, LabError>((node.zone().to_owned(), tally))

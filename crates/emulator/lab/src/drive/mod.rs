@@ -1,25 +1,42 @@
 //! Opens connections to a Service and counts the Pods that answered.
 //!
 //! ```text
-//!   worker   opens connections and counts the answers    (hidden command `lab-drive`)
-//!   lookup   resolves a name at one DNS server
-//!   hold     opens connections and keeps them open       (hidden command `lab-hold`)
-//!   origin   clients and targets, from the cluster's objects
-//!   run      runs the workers
-//!   report   the counts of all workers, by pod, node and zone (pure)
+//!   question   the request: target, clients, amount (values, parsed from flags)
+//!   places     locations of nodes and Pods, from the cluster's objects
+//!   origin     clients and targets, from the cluster's objects
+//!   split      how many connections each client opens (pure)
+//!   run        runs the clients and collects their counts; refreshes the targets for --watch
+//!   client     the stream of one client, on a node or in a Pod
+//!   worker     opens connections and counts the answers    (hidden command `lab-drive`)
+//!   request    one connection: a request and its answer
+//!   ports      source ports, in turn
+//!   chosen     the endpoint of a failed connection, from the kernel's conntrack table
+//!   lookup     resolves a name at one DNS server
+//!   tally      the counts of one client
+//!   report     the counts of all clients, by Pod, node and zone (pure)
+//!   assertion  conditions on a report: parser and judgement (pure)
+//!   hold       opens connections and keeps them open       (hidden command `lab-hold`)
 //! ```
 
+pub mod assertion;
+mod chosen;
+mod client;
 pub mod hold;
 mod lookup;
-pub mod origin;
+mod origin;
+mod places;
+mod ports;
+pub mod question;
 pub mod report;
+mod request;
 pub mod run;
+mod split;
+pub mod tally;
 pub mod worker;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
+
+pub use tally::Tally;
 
 /// The hidden command of workers.
 const WORKER: &str = "lab-drive";
@@ -47,59 +64,43 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Description for the output.
-    pub fn words(self) -> &'static str {
-        match self {
+    /// All causes.
+    pub const ALL: [Self; 8] = [
+        Self::Refused,
+        Self::Reset,
+        Self::TimedOut,
+        Self::Unreachable,
+        Self::Closed,
+        Self::NotUnderstood,
+        Self::NoSuchName,
+        Self::Here,
+    ];
+
+    /// Description of this many failures, for the output.
+    pub fn describe(self, count: u64) -> String {
+        let words = match self {
             Self::Refused => "refused",
             Self::Reset => "reset",
             Self::TimedOut => "timed out",
             Self::Unreachable => "unreachable",
             Self::Closed => "closed without an answer",
             Self::NotUnderstood => "answered, but not with a hostname",
-            Self::NoSuchName => "name without addresses",
+            Self::NoSuchName if count == 1 => "DNS lookup without addresses",
+            Self::NoSuchName => "DNS lookups without addresses",
             Self::Here => "failed on the client's side",
-        }
+        };
+        format!("{count} {words}")
     }
 }
 
-/// The counts of a worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Tally {
-    /// Answers by Pod name.
-    pub answers: BTreeMap<String, u64>,
-    /// Failures by kind.
-    pub failures: BTreeMap<Failure, u64>,
-    /// Microseconds from the first packet to the answer, per answer.
-    pub latencies: Vec<u32>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Tally {
-    pub(crate) fn count(&mut self, outcome: Result<String, Failure>, took: Duration) {
-        match outcome {
-            Ok(pod) => {
-                *self.answers.entry(pod).or_default() += 1;
-                self.latencies.push(u32::try_from(took.as_micros()).unwrap_or(u32::MAX));
-            }
-            Err(failure) => *self.failures.entry(failure).or_default() += 1,
-        }
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        for (pod, count) in &other.answers {
-            *self.answers.entry(pod.clone()).or_default() += count;
-        }
-        for (failure, count) in &other.failures {
-            *self.failures.entry(*failure).or_default() += count;
-        }
-        self.latencies.extend(&other.latencies);
-    }
-
-    pub(crate) fn answered(&self) -> u64 {
-        self.answers.values().sum()
-    }
-
-    pub(crate) fn failed(&self) -> u64 {
-        self.failures.values().sum()
+    #[test]
+    fn dns_lookups_without_addresses_are_named_as_such() {
+        assert_eq!(Failure::NoSuchName.describe(5), "5 DNS lookups without addresses");
+        assert_eq!(Failure::NoSuchName.describe(1), "1 DNS lookup without addresses");
+        assert_eq!(Failure::TimedOut.describe(2), "2 timed out");
     }
 }

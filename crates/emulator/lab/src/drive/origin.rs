@@ -1,12 +1,13 @@
 //! The clients and targets of a drive, from the cluster's objects.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
 use nearhop_core::labels::well_known;
 use serde_json::Value;
 
+use super::places::{Places, PodPlace, addresses, find_places, text};
+use super::question::{By, From, Question, ServiceRef, Split};
+use super::split::split;
 use super::worker::{Family, Job, Protocol};
 use crate::LabError;
 use crate::cluster::{Cluster, name_of};
@@ -15,100 +16,11 @@ use crate::control::Place;
 /// Port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// Timeout of a connection.
-const TIMEOUT_MS: u64 = 3000;
-
-/// The zone of clients outside the cluster.
+/// The name and the zone of clients outside the cluster.
 pub(super) const EXTERNAL: &str = "external";
 
-/// `--from`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
-    /// Every node, evenly.
-    Everywhere,
-    /// A Pod of the Service's namespace, or of the one that is named.
-    Pod(Option<String>, String),
-    /// A node.
-    Node(String),
-    /// Every node of a zone, evenly.
-    Zone(String),
-    /// Outside the cluster, through node ports.
-    External,
-}
-
-impl FromStr for From {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split('/').collect();
-        match parts.as_slice() {
-            ["external"] => Ok(Self::External),
-            ["node", name] => Ok(Self::Node((*name).to_owned())),
-            ["zone", name] => Ok(Self::Zone((*name).to_owned())),
-            ["pod", name] => Ok(Self::Pod(None, (*name).to_owned())),
-            ["pod", namespace, name] => {
-                Ok(Self::Pod(Some((*namespace).to_owned()), (*name).to_owned()))
-            }
-            _ => Err("expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, zone/NAME or external"
-                .to_owned()),
-        }
-    }
-}
-
-/// `[NAMESPACE/]NAME[:PORT]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceRef {
-    /// Default: `default`.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Name or number of the port. Default: the first of the protocol.
-    pub port: Option<String>,
-}
-
-impl FromStr for ServiceRef {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (path, port) = match text.split_once(':') {
-            Some((path, port)) => (path, Some(port.to_owned())),
-            None => (text, None),
-        };
-        let (namespace, name) = path.split_once('/').unwrap_or(("default", path));
-        if namespace.is_empty() || name.is_empty() || name.contains('/') {
-            return Err("expected NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT".to_owned());
-        }
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), port })
-    }
-}
-
-/// The request of `lab drive`.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// Target.
-    pub service: ServiceRef,
-    /// Clients.
-    pub from: From,
-    /// Total number of connections.
-    pub connections: u64,
-    /// Connections at the same time, over all clients.
-    pub concurrency: usize,
-    /// TCP or UDP.
-    pub protocol: Protocol,
-    /// By cluster IP or by name.
-    pub by: By,
-    /// Address family.
-    pub family: Family,
-}
-
-/// How clients address the Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// By its cluster IP.
-    Address,
-    /// By its name, resolved for each connection.
-    Name,
-}
+/// Names in an error message.
+const LISTED: usize = 20;
 
 /// Where a worker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,24 +33,39 @@ pub(super) enum Where {
     },
 }
 
+/// The location of a client.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Client {
+    /// `node/NAME`, `pod/NAMESPACE/NAME` or [`EXTERNAL`].
+    pub(super) name: String,
+    /// Its node, or [`EXTERNAL`].
+    pub(super) node: String,
+    /// Its zone, or [`EXTERNAL`]; empty if the node has none.
+    pub(super) zone: String,
+}
+
 /// A worker.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
-    /// The client's zone, or [`EXTERNAL`].
-    pub(super) zone: String,
+    pub(super) client: Client,
     pub(super) place: Where,
     pub(super) job: Job,
 }
 
-/// The locations of nodes and Pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
-    /// Address, by the node's name.
-    pub(super) nodes: BTreeMap<String, IpAddr>,
-    /// Zone, by the node's name.
-    pub(super) zones: BTreeMap<String, String>,
-    /// Node and zone, by the Pod's name.
-    pub(super) pods: BTreeMap<String, (String, String)>,
+/// The workers, and the locations of what answers them.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) origins: Vec<Origin>,
+    pub(super) places: Places,
+    /// Ready endpoints of the Service and family, at the start; None for external clients.
+    pub(super) endpoints: Endpoints,
+}
+
+/// The endpoints of a Service in its slices of one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Endpoints {
+    pub(super) all: usize,
+    pub(super) ready: usize,
 }
 
 /// Finds the workers and the locations of Pods. `nodes` are the lab's; the cluster may have others.
@@ -146,57 +73,105 @@ pub(super) async fn find(
     cluster: &Cluster,
     nodes: &[String],
     question: &Question,
-) -> Result<(Vec<Origin>, Places), LabError> {
-    let ServiceRef { namespace, name, .. } = &question.service;
-    let service = cluster.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
-    let service = service.map_err(|error| wrong(question, &format!("{error}")))?;
+) -> Result<Plan, LabError> {
+    let service = find_service(cluster, question).await?;
     let port = choose_port(&service, question)?;
-    let places = find_places(cluster, namespace).await?;
-    let here = places.zones.iter().filter(|(node, _)| nodes.contains(node));
-    let here = here.map(|(node, zone)| (node.clone(), zone.clone())).collect();
+    let mut places = find_places(cluster, &question.service.namespace).await?;
+    let slices = slices(cluster, question).await?;
+    let targets = targets(&service, port, &slices, &places, question)?;
+    places.owners.extend(address_of(&service, question.family));
+    let mut here = places.clone();
+    here.nodes.retain(|name, _| nodes.contains(name));
     let clients = clients(cluster, question, &here).await?;
-    let targets = match question.from {
-        From::External if question.by == By::Name => {
-            let why =
-                "its name resolves inside the cluster only. Cure: omit --dns or --from external";
-            return Err(wrong(question, why));
-        }
-        From::External => external_targets(cluster, port, question).await?,
-        _ => {
-            let behind = slice_port(cluster, port, question).await?;
-            vec![inner_target(&service, port, behind, question)?]
-        }
-    };
-    if clients.is_empty() {
-        return Err(wrong(question, "the lab's nodes are not registered yet"));
-    }
-    let count = clients.len() as u64;
-    let origins = (0u64..).zip(clients).map(|(n, (zone, place))| {
-        let extra = u64::from(n < question.connections % count);
-        let job = Job {
-            targets: targets.clone(),
-            protocol: question.protocol,
-            connections: question.connections / count + extra,
-            concurrency: question.concurrency.div_ceil(count as usize),
-            timeout_ms: TIMEOUT_MS,
-            rate: 0,
-            family: question.family,
-            name_server: name_server(&place, &places),
-        };
-        Origin { zone, place, job }
-    });
-    Ok((origins.filter(|origin| origin.job.connections > 0).collect(), places))
+    let weights = weights(&clients, &here, question)?;
+    let origins = divide(clients, &weights, &targets, &places, question);
+    Ok(Plan { origins, places, endpoints: count_endpoints(&slices, question.family) })
 }
 
-/// The current locations of nodes, and of the Pods of a namespace.
-pub(super) async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
-    let nodes = cluster.list("/api/v1/nodes").await?;
-    let zones = zones_of(&nodes);
-    let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
-    let pods = pods.iter().map(|pod| place_of(pod, &zones)).collect();
-    let address =
-        |node: &Value| Some((name_of(node).to_owned(), *internal_ips(node, Family::V4).first()?));
-    Ok(Places { nodes: nodes.iter().filter_map(address).collect(), zones, pods })
+/// Gives each client its part of the connections.
+fn divide(
+    clients: Vec<(Client, Where)>,
+    weights: &[u64],
+    targets: &[String],
+    places: &Places,
+    question: &Question,
+) -> Vec<Origin> {
+    let amount = question.amount;
+    let counts = amount.connections.map(|total| split(total, weights));
+    let lanes = split(question.concurrency() as u64, weights);
+    let (all, sum) = (clients.len() as f64, weights.iter().sum::<u64>() as f64);
+    let origins = clients.into_iter().enumerate().map(|(n, (client, place))| Origin {
+        job: Job {
+            targets: targets.to_vec(),
+            connections: counts.as_ref().map(|counts| counts[n]),
+            concurrency: lanes[n].max(1) as usize,
+            timeout_ms: question.timeout.as_millis() as u64,
+            rate: amount.rate.unwrap_or_default() * weights[n] as f64 / sum,
+            phase: n as f64 / all,
+            duration_ms: amount.duration.map(|duration| duration.as_millis() as u64),
+            name_server: name_server(&place, places),
+            ..Job::new(question.protocol, question.family)
+        },
+        client,
+        place,
+    });
+    let used = origins.zip(weights).filter(|(_, weight)| **weight > 0);
+    used.map(|(origin, _)| origin).filter(|origin| origin.job.connections != Some(0)).collect()
+}
+
+/// The weight of each client.
+fn weights(
+    clients: &[(Client, Where)],
+    places: &Places,
+    question: &Question,
+) -> Result<Vec<u64>, LabError> {
+    let weight = |(client, _): &(Client, Where)| match question.split {
+        // A single client has all connections.
+        _ if clients.len() == 1 => 1,
+        Split::Node => 1,
+        Split::Cpu => places.nodes.get(&client.node).map_or(0, |node| node.cpu_milli),
+        Split::Pod => places.running_on(&client.node),
+    };
+    let weights: Vec<u64> = clients.iter().map(weight).collect();
+    if weights.iter().any(|weight| *weight > 0) {
+        return Ok(weights);
+    }
+    Err(wrong(
+        question,
+        match question.split {
+            Split::Cpu => "--by cpu: no client's node has allocatable CPU. Cure: --by node",
+            Split::Pod => {
+                "--by pod: no Pod of its namespace runs on the nodes of the clients. Cure: --by node"
+            }
+            Split::Node => "the lab's nodes are not registered yet. Cure: nearhop lab status",
+        },
+    ))
+}
+
+async fn find_service(cluster: &Cluster, question: &Question) -> Result<Value, LabError> {
+    let ServiceRef { namespace, name, .. } = &question.service;
+    let found = cluster.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
+    let error = match found {
+        Ok(service) => return Ok(service),
+        Err(error) => error,
+    };
+    let Ok(all) = cluster.list("/api/v1/services").await else { return Err(error) };
+    let path = |one: &Value| format!("{}/{}", text(&one["metadata"]["namespace"]), name_of(one));
+    let known: Vec<String> = all.iter().map(path).collect();
+    let wanted = format!("{namespace}/{name}");
+    Err(if known.contains(&wanted) { error } else { missing("Service", &wanted, known) })
+}
+
+fn missing(what: &'static str, name: &str, mut known: Vec<String>) -> LabError {
+    known.sort();
+    known.dedup();
+    let more = known.len().saturating_sub(LISTED);
+    known.truncate(LISTED);
+    let mut list = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    if more > 0 {
+        list += &format!(" and {more} more");
+    }
+    LabError::NotFound { what, name: name.to_owned(), known: list }
 }
 
 fn wrong(question: &Question, why: &str) -> LabError {
@@ -204,53 +179,41 @@ fn wrong(question: &Question, why: &str) -> LabError {
     LabError::Drive { what: format!("Service {namespace}/{name}"), why: why.to_owned() }
 }
 
-fn zones_of(nodes: &[Value]) -> BTreeMap<String, String> {
-    let zone = |node: &Value| {
-        node["metadata"]["labels"][well_known::ZONE].as_str().unwrap_or_default().to_owned()
-    };
-    nodes.iter().map(|node| (name_of(node).to_owned(), zone(node))).collect()
+fn on_node(name: &str, places: &Places) -> (Client, Where) {
+    let client =
+        Client { name: format!("node/{name}"), node: name.to_owned(), zone: places.zone_of(name) };
+    (client, Where::Lab(Place::Node(name.to_owned())))
 }
 
-fn place_of(pod: &Value, zones: &BTreeMap<String, String>) -> (String, (String, String)) {
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    let zone = zones.get(&node).cloned().unwrap_or_default();
-    (name_of(pod).to_owned(), (node, zone))
-}
-
-/// Zone and place of each client.
 async fn clients(
     cluster: &Cluster,
     question: &Question,
-    zones: &BTreeMap<String, String>,
-) -> Result<Vec<(String, Where)>, LabError> {
-    let on_node = |node: &String| Where::Lab(Place::Node(node.clone()));
-    let missing = |what: &'static str, name: &str, known: Vec<&str>| LabError::NotFound {
-        what,
-        name: name.to_owned(),
-        known: known.join(", "),
-    };
+    places: &Places,
+) -> Result<Vec<(Client, Where)>, LabError> {
+    let nodes = places.nodes.keys();
     match &question.from {
-        From::External => Ok(vec![(EXTERNAL.to_owned(), Where::Lab(Place::External))]),
-        From::Everywhere => {
-            Ok(zones.iter().map(|(node, zone)| (zone.clone(), on_node(node))).collect())
+        From::External => {
+            let [name, node, zone] = [EXTERNAL; 3].map(str::to_owned);
+            Ok(vec![(Client { name, node, zone }, Where::Lab(Place::External))])
         }
-        From::Node(name) => {
-            let known = || zones.keys().map(String::as_str).collect();
-            let zone = zones.get(name).ok_or_else(|| missing("node", name, known()))?;
-            Ok(vec![(zone.clone(), on_node(name))])
-        }
-        From::Zone(name) => {
-            let inside = zones.iter().filter(|(_, zone)| *zone == name);
-            let found: Vec<_> = inside.map(|(node, zone)| (zone.clone(), on_node(node))).collect();
-            let mut known: Vec<&str> = zones.values().map(String::as_str).collect();
-            known.dedup();
-            if found.is_empty() { Err(missing("zone", name, known)) } else { Ok(found) }
+        From::Everywhere => Ok(nodes.map(|name| on_node(name, places)).collect()),
+        From::Node(name) if places.nodes.contains_key(name) => Ok(vec![on_node(name, places)]),
+        From::Node(name) => Err(missing("node", name, nodes.cloned().collect())),
+        From::Zone(zone) => {
+            let inside = places.nodes.iter().filter(|(_, place)| place.zone == *zone);
+            let found: Vec<_> = inside.map(|(name, _)| on_node(name, places)).collect();
+            let known = || places.nodes.values().map(|place| place.zone.clone()).collect();
+            if found.is_empty() { Err(missing("zone", zone, known())) } else { Ok(found) }
         }
         From::Pod(namespace, name) => {
-            let namespace = namespace.clone().unwrap_or(question.service.namespace.clone());
-            let pod = cluster.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-            let (_, (_, zone)) = place_of(&pod, zones);
-            Ok(vec![(zone, Where::Pod { namespace, name: name.clone() })])
+            let namespace = namespace.as_ref().unwrap_or(&question.service.namespace);
+            let mut found = find_places(cluster, namespace).await?;
+            let Some(PodPlace { node, zone, .. }) = found.pods.remove(name) else {
+                let known = found.pods.keys().map(|pod| format!("{namespace}/{pod}")).collect();
+                return Err(missing("Pod", &format!("{namespace}/{name}"), known));
+            };
+            let client = Client { name: format!("pod/{namespace}/{name}"), node, zone };
+            Ok(vec![(client, Where::Pod { namespace: namespace.clone(), name: name.clone() })])
         }
     }
 }
@@ -268,30 +231,64 @@ fn choose_port<'a>(service: &'a Value, question: &Question) -> Result<&'a Value,
     let chosen = ports.iter().find(|port| port["protocol"] == protocol && named(port));
     chosen.ok_or_else(|| {
         let of = question.service.port.as_ref().map_or(String::new(), |port| format!(" {port}"));
-        let there = ports.iter().map(|one| format!("{}/{}", one["port"], text(&one["protocol"])));
-        let there = there.collect::<Vec<_>>().join(", ");
+        let there = ports.iter().map(describe_port).collect::<Vec<_>>().join(", ");
         let there = if there.is_empty() { "none".to_owned() } else { there };
         wrong(question, &format!("it has no {protocol} port{of}; it has {there}"))
     })
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+/// `80/TCP`, or `80/TCP (http)`.
+fn describe_port(port: &Value) -> String {
+    let number = format!("{}/{}", port["port"], text(&port["protocol"]));
+    match text(&port["name"]) {
+        "" => number,
+        name => format!("{number} ({name})"),
+    }
 }
 
-/// The target port, from the Service's slices.
-async fn slice_port(
-    cluster: &Cluster,
-    port: &Value,
-    question: &Question,
-) -> Result<Option<u64>, LabError> {
+async fn slices(cluster: &Cluster, question: &Question) -> Result<Vec<Value>, LabError> {
     let ServiceRef { namespace, name, .. } = &question.service;
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
     let label = format!("{}={name}", well_known::SERVICE_NAME);
-    let slices = cluster.list(&format!("{path}?labelSelector={label}")).await?;
+    cluster.list(&format!("{path}?labelSelector={label}")).await
+}
+
+fn count_endpoints(slices: &[Value], family: Family) -> Endpoints {
+    let family = match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    };
+    let same = slices.iter().filter(|slice| slice["addressType"] == family);
+    let all: Vec<&Value> =
+        same.filter_map(|slice| slice["endpoints"].as_array()).flatten().collect();
+    // A missing condition counts as true.
+    let ready = all.iter().filter(|endpoint| endpoint["conditions"]["ready"] != false).count();
+    Endpoints { all: all.len(), ready }
+}
+
+fn targets(
+    service: &Value,
+    port: &Value,
+    slices: &[Value],
+    places: &Places,
+    question: &Question,
+) -> Result<Vec<String>, LabError> {
+    match question.from {
+        From::External if question.by == By::Name => {
+            let why =
+                "its name resolves inside the cluster only. Cure: omit --dns or --from external";
+            Err(wrong(question, why))
+        }
+        From::External => external_targets(port, places, question),
+        _ => Ok(vec![inner_target(service, port, slice_port(slices, port), question)?]),
+    }
+}
+
+/// The target port, from the Service's slices.
+fn slice_port(slices: &[Value], port: &Value) -> Option<u64> {
     let same = |one: &&Value| text(&one["name"]) == text(&port["name"]);
     let ports = slices.iter().filter_map(|slice| slice["ports"].as_array()).flatten();
-    Ok(ports.into_iter().find(same).and_then(|one| one["port"].as_u64()))
+    ports.into_iter().find(same).and_then(|one| one["port"].as_u64())
 }
 
 fn inner_target(
@@ -320,62 +317,147 @@ fn inner_target(
     Ok(SocketAddr::new(address, u16::try_from(number).unwrap_or_default()).to_string())
 }
 
-fn addresses(list: &Value, family: Family) -> Vec<IpAddr> {
-    let texts = list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
-    texts.filter_map(|text| text.parse().ok()).filter(|address| family.contains(address)).collect()
-}
-
-/// A node's InternalIPs of a family.
-fn internal_ips(node: &Value, family: Family) -> Vec<IpAddr> {
-    let own = node["status"]["addresses"].as_array().map_or(&[][..], Vec::as_slice);
-    let internal = own.iter().filter(|one| one["type"] == "InternalIP");
-    addresses(&internal.map(|one| one["address"].clone()).collect(), family)
+/// The Service as the owner of its cluster IP.
+fn address_of(service: &Value, family: Family) -> Option<(IpAddr, String)> {
+    let address = addresses(&service["spec"]["clusterIPs"], family).into_iter().next()?;
+    let namespace = text(&service["metadata"]["namespace"]);
+    Some((address, format!("service/{namespace}/{}", name_of(service))))
 }
 
 /// The DNS server on the node, for workers on nodes. Pods have an `/etc/resolv.conf`.
 fn name_server(place: &Where, places: &Places) -> Option<SocketAddr> {
     let Where::Lab(Place::Node(node)) = place else { return None };
-    places.nodes.get(node).map(|address| SocketAddr::new(*address, DNS_PORT))
+    places.nodes.get(node)?.address.map(|address| SocketAddr::new(address, DNS_PORT))
 }
 
 /// The Service's port on every node.
-async fn external_targets(
-    cluster: &Cluster,
+fn external_targets(
     port: &Value,
+    places: &Places,
     question: &Question,
 ) -> Result<Vec<String>, LabError> {
-    let number = |field: &str| port[field].as_u64().and_then(|port| u16::try_from(port).ok());
-    let at = |address: IpAddr, port: u16| SocketAddr::new(address, port).to_string();
-    let mut targets = Vec::new();
-    if let Some(node_port) = number("nodePort").filter(|port| *port != 0) {
-        for node in cluster.list("/api/v1/nodes").await? {
-            let first = internal_ips(&node, question.family).into_iter().next();
-            targets.extend(first.map(|address| at(address, node_port)));
-        }
-    }
-    if targets.is_empty() {
+    let number = port["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
+    let Some(number) = number.filter(|port| *port != 0) else {
         let why = "it has no node port, so external clients cannot reach it. Cure: type: NodePort";
         return Err(wrong(question, why));
-    }
-    Ok(targets)
+    };
+    let nodes = places
+        .owners
+        .iter()
+        .filter(|(address, owner)| question.family.contains(address) && owner.starts_with("node/"));
+    Ok(nodes.map(|(address, _)| SocketAddr::new(*address, number).to_string()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drive::places::NodePlace;
+    use crate::drive::question::Amount;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn places(nodes: [(&str, u64, usize); 3]) -> Places {
+        let mut places = Places::default();
+        for (name, cpu_milli, pods) in nodes {
+            let place = NodePlace { cpu_milli, zone: "a".to_owned(), address: None };
+            places.nodes.insert(name.to_owned(), place);
+            for n in 0..pods {
+                let pod = PodPlace {
+                    node: name.to_owned(),
+                    phase: "Running".to_owned(),
+                    ..PodPlace::default()
+                };
+                places.pods.insert(format!("{name}-{n}"), pod);
+            }
+        }
+        places
+    }
+
+    fn question(split: Split, amount: Amount) -> Question {
+        Question {
+            service: "web".parse().unwrap(),
+            from: From::Everywhere,
+            amount,
+            split,
+            concurrency: None,
+            timeout: Duration::from_secs(3),
+            protocol: Protocol::Tcp,
+            by: By::Address,
+            family: Family::V4,
+        }
+    }
+
+    /// Connections and lanes by client.
+    fn divided(question: &Question, places: &Places) -> Vec<(String, Option<u64>, usize)> {
+        let clients: Vec<_> = places.nodes.keys().map(|name| on_node(name, places)).collect();
+        let weights = weights(&clients, places, question).unwrap();
+        let origins = divide(clients, &weights, &["10.0.0.1:80".to_owned()], places, question);
+        let part = |one: Origin| (one.client.node, one.job.connections, one.job.concurrency);
+        origins.into_iter().map(part).collect()
+    }
 
     #[test]
-    fn places_and_services_are_parsed() {
-        let pod = |ns: Option<&str>| From::Pod(ns.map(str::to_owned), "web-0".to_owned());
-        assert_eq!("pod/web-0".parse(), Ok(pod(None)));
-        assert_eq!("pod/shop/web-0".parse(), Ok(pod(Some("shop"))));
-        assert_eq!("zone/zone-a".parse(), Ok(From::Zone("zone-a".to_owned())));
-        assert_eq!("external".parse(), Ok(From::External));
-        assert!("rack/r1".parse::<From>().unwrap_err().contains("zone/NAME"));
-        let service: ServiceRef = "shop/cart:http".parse().unwrap();
-        assert_eq!((service.namespace.as_str(), service.name.as_str()), ("shop", "cart"));
-        assert_eq!(service.port.as_deref(), Some("http"));
-        assert_eq!("cart".parse::<ServiceRef>().unwrap().namespace, "default");
-        assert!("a/b/c".parse::<ServiceRef>().is_err());
+    fn connections_are_divided_by_cpu_node_or_pod() {
+        let places = places([("n1", 8000, 0), ("n2", 4000, 1), ("n3", 4000, 3)]);
+        let total = Amount { connections: Some(400), duration: None, rate: None };
+        let part = |name: &str, count, lanes| (name.to_owned(), Some(count), lanes);
+        assert_eq!(
+            divided(&question(Split::Cpu, total), &places),
+            [part("n1", 200, 12), part("n2", 100, 6), part("n3", 100, 6)]
+        );
+        assert_eq!(
+            divided(&question(Split::Node, total), &places),
+            [part("n1", 134, 8), part("n2", 133, 8), part("n3", 133, 8)]
+        );
+        assert_eq!(
+            divided(&question(Split::Pod, total), &places),
+            [part("n2", 100, 6), part("n3", 300, 18)],
+            "a node without Pods has no connections"
+        );
+    }
+
+    #[test]
+    fn without_a_number_every_client_gets_its_part_of_the_rate() {
+        let places = places([("n1", 8000, 0), ("n2", 4000, 0), ("n3", 4000, 0)]);
+        let duration = Some(Duration::from_secs(5));
+        let amount = Amount { connections: None, duration, rate: Some(10.0) };
+        let question = question(Split::Cpu, amount);
+        let clients: Vec<_> = places.nodes.keys().map(|name| on_node(name, &places)).collect();
+        let weights = weights(&clients, &places, &question).unwrap();
+        let origins = divide(clients, &weights, &[], &places, &question);
+        let rates: Vec<f64> = origins.iter().map(|origin| origin.job.rate).collect();
+        assert_eq!(rates, [5.0, 2.5, 2.5]);
+        assert!(origins.iter().all(|origin| origin.job.duration_ms == Some(5000)));
+    }
+
+    #[test]
+    fn a_split_without_any_weight_is_refused() {
+        let places = places([("n1", 0, 0), ("n2", 0, 0), ("n3", 0, 0)]);
+        let clients: Vec<_> = places.nodes.keys().map(|name| on_node(name, &places)).collect();
+        let total = Amount { connections: Some(1), duration: None, rate: None };
+        for (split, cure) in [(Split::Cpu, "allocatable CPU"), (Split::Pod, "no Pod")] {
+            let error = weights(&clients, &places, &question(split, total)).unwrap_err();
+            assert!(error.to_string().contains(cure), "{error}");
+        }
+    }
+
+    #[test]
+    fn ready_endpoints_are_counted_in_one_family() {
+        let slices = [
+            json!({"addressType": "IPv4", "endpoints": [
+                {"conditions": {"ready": true}}, {"conditions": {"ready": false}}, {}]}),
+            json!({"addressType": "IPv6", "endpoints": [{}]}),
+            json!({"addressType": "IPv4", "endpoints": null}),
+        ];
+        assert_eq!(count_endpoints(&slices, Family::V4), Endpoints { all: 3, ready: 2 });
+        assert_eq!(count_endpoints(&slices, Family::V6), Endpoints { all: 1, ready: 1 });
+    }
+
+    #[test]
+    fn errors_list_what_exists_up_to_a_limit() {
+        let known = (0..25).map(|n| format!("web-{n:02}")).collect();
+        let error = missing("Pod", "default/web", known).to_string();
+        assert!(error.contains("web-19 and 5 more") && !error.contains("web-20"), "{error}");
+        assert!(missing("Pod", "default/web", Vec::new()).to_string().contains("it has none"));
     }
 }

@@ -1,32 +1,95 @@
-//! The counts of all workers, by Pod, node and zone.
+//! The counts of all clients, by Pod, node and zone. Pure.
+//!
+//! `docs/lab.md` describes every field; a test compares.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::origin::{EXTERNAL, Places};
-use super::{Failure, Tally};
+use super::origin::{Client, EXTERNAL, Endpoints};
+use super::places::Places;
+use super::question::{From, Question};
+use super::tally::{Causes, Percentiles, Tally, add_causes};
+use super::worker::Times;
+
+/// Counts by the location of the client and of the Pod.
+pub type Matrix = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The result of a drive.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// All connections.
+    /// `NAMESPACE/NAME` of the Service.
+    pub service: String,
+    /// Why it ended.
+    pub end: End,
+    /// Number of connections that were asked for; None if the speed decides it.
+    pub planned: Option<u64>,
+    /// Ended connections.
     pub connections: u64,
     /// Answered connections.
     pub answered: u64,
-    /// Share of the answered connections that left their zone, 0 to 1.
-    pub cross_zone: f64,
+    /// Failed connections.
+    pub failed: u64,
+    /// Time until the last connection ended.
+    pub seconds: f64,
+    /// Speed.
+    pub rate: Rate,
+    /// Share of the answered connections that left their zone, 0 to 1. None without answers to
+    /// clients that have a zone.
+    pub cross_zone: Option<f64>,
+    /// Share of the answered connections that left their node, 0 to 1. None without answers to
+    /// clients inside the cluster.
+    pub cross_node: Option<f64>,
     /// Answers by zone of the client and of the Pod.
-    pub matrix: BTreeMap<String, BTreeMap<String, u64>>,
+    pub matrix: Matrix,
+    /// Answers by node of the client and of the Pod.
+    pub node_matrix: Matrix,
     /// Answers by Pod.
     pub pods: BTreeMap<String, Answered>,
-    /// Answers by node.
+    /// Answers by node of the Pod.
     pub nodes: BTreeMap<String, u64>,
-    /// Failures by kind.
-    pub failures: BTreeMap<Failure, u64>,
+    /// Connections by client.
+    pub clients: BTreeMap<String, ClientCounts>,
+    /// Failures by cause.
+    pub failures: Causes,
+    /// Failures by client.
+    pub failures_by_source: BTreeMap<String, Causes>,
+    /// Failures by the endpoint that the kernel had chosen, else by the address that was used.
+    pub failures_by_target: BTreeMap<String, Causes>,
     /// Latencies; None without answers.
-    pub latency: Option<Latency>,
+    pub latency: Option<Percentiles>,
+    /// Judged conditions.
+    pub assertions: Vec<Judged>,
+    /// Remarks for the reader.
+    pub notes: Vec<String>,
+    /// Clients that did not run to their end. Their counts up to then are included.
+    pub lost_clients: BTreeMap<String, String>,
+}
+
+/// Why a drive ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum End {
+    /// All connections were opened.
+    #[default]
+    Finished,
+    /// By a signal.
+    Interrupted,
+    /// Every connection timed out.
+    GaveUp,
+}
+
+/// The speed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rate {
+    /// Connections per second that were asked for.
+    pub wanted: Option<f64>,
+    /// Connections per second that began.
+    pub reached: f64,
+    /// Connections that began more than 100 ms after their time.
+    pub late: u64,
 }
 
 /// The answers of a Pod.
@@ -41,115 +104,211 @@ pub struct Answered {
     pub answers: u64,
 }
 
-/// Percentiles, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The connections of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Latency {
-    /// Median.
-    pub p50_us: u32,
-    /// 90th percentile.
-    pub p90_us: u32,
-    /// 99th percentile.
-    pub p99_us: u32,
-    /// Maximum.
-    pub max_us: u32,
+pub struct ClientCounts {
+    /// Node, or `external`.
+    pub node: String,
+    /// Zone, or `external`; empty if the node has none.
+    pub zone: String,
+    /// Answered connections.
+    pub answered: u64,
+    /// Failed connections.
+    pub failed: u64,
 }
 
-/// Combines the counts of all workers, each with its client's zone.
-pub(super) fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
+/// A judged condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Judged {
+    /// As it was written.
+    pub assertion: String,
+    /// Whether it held.
+    pub held: bool,
+    /// The measured value, or why there is none.
+    pub measured: String,
+}
+
+/// A client that did not run to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) client: String,
+    pub(super) why: String,
+}
+
+/// What the clients have counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Measurement {
+    pub(super) clients: Vec<(Client, Tally)>,
+    pub(super) lost: Vec<Lost>,
+    pub(super) times: Times,
+    pub(super) end: End,
+    pub(super) planned: Option<u64>,
+    pub(super) endpoints: Endpoints,
+}
+
+impl Measurement {
+    pub(super) fn of(clients: Vec<(Client, Tally)>) -> Self {
+        Self { clients, ..Self::default() }
+    }
+
+    /// Includes the times of a client.
+    pub(super) fn extend(&mut self, times: Times) {
+        self.times.last_begun = self.times.last_begun.max(times.last_begun);
+        self.times.ended = self.times.ended.max(times.ended);
+    }
+}
+
+/// Combines the counts of all clients.
+pub(super) fn report(question: &Question, measured: &Measurement, places: &Places) -> Report {
     let mut all = Tally::default();
-    let mut matrix: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    let mut pods: BTreeMap<String, Answered> = BTreeMap::new();
-    let mut nodes: BTreeMap<String, u64> = BTreeMap::new();
-    let mut crossed = 0;
-    for (from, tally) in tallies {
+    let mut counts = Counts::default();
+    for (client, tally) in &measured.clients {
         all.merge(tally);
-        let row = matrix.entry(from.clone()).or_default();
+        counts.add(client, tally, places);
+    }
+    let (answered, failed) = (all.answered(), all.failed());
+    let connections = answered + failed;
+    let lost = measured.lost.iter().map(|one| (one.client.clone(), one.why.clone()));
+    let mut report = Report {
+        service: format!("{}/{}", question.service.namespace, question.service.name),
+        end: measured.end,
+        planned: measured.planned,
+        connections,
+        answered,
+        failed,
+        seconds: measured.times.ended,
+        rate: rate(question, &all, measured.times),
+        cross_zone: counts.zones.share(),
+        cross_node: counts.nodes.share(),
+        matrix: counts.zones.matrix,
+        node_matrix: counts.nodes.matrix,
+        pods: counts.pods,
+        nodes: counts.pod_nodes,
+        clients: counts.clients,
+        failures: all.failures,
+        failures_by_source: counts.by_source,
+        failures_by_target: by_target(&all.targets, places),
+        latency: all.latencies.percentiles(),
+        lost_clients: lost.collect(),
+        ..Report::default()
+    };
+    report.notes = notes(question, measured.endpoints, &report);
+    report
+}
+
+/// With a rate, the time that counts ends one interval after the last connection began.
+fn rate(question: &Question, all: &Tally, times: Times) -> Rate {
+    let wanted = question.amount.rate;
+    let seconds = wanted.map_or(times.ended, |rate| times.last_begun + 1.0 / rate);
+    let connections = (all.answered() + all.failed()) as f64;
+    let reached = if seconds > 0.0 { connections / seconds } else { 0.0 };
+    Rate { wanted, reached, late: all.late }
+}
+
+fn notes(question: &Question, endpoints: Endpoints, report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if endpoints.ready == 0 {
+        notes.push(format!(
+            "Service {} had no ready endpoint at the start ({} in its EndpointSlices). Cure: kubectl \
+             get endpointslices,pods -n {}",
+            report.service, endpoints.all, question.service.namespace
+        ));
+    }
+    if let Some(wanted) = report.rate.wanted
+        && report.rate.late > 0
+    {
+        notes.push(format!(
+            "the rate was not kept: {wanted:.0}/s wanted, {:.1}/s reached; {} connections began more \
+             than 100 ms late. Cure: a larger --concurrency, a shorter --timeout or a lower --rate",
+            report.rate.reached, report.rate.late
+        ));
+    }
+    if report.answered > 0 && report.cross_zone.is_none() {
+        let why = match question.from {
+            From::External => "an external client has no zone",
+            _ => "the nodes of the clients have no zone label",
+        };
+        notes.push(format!("share from another zone: n/a, because {why}"));
+    }
+    notes
+}
+
+fn by_target(targets: &BTreeMap<String, Causes>, places: &Places) -> BTreeMap<String, Causes> {
+    let mut named = BTreeMap::new();
+    for (target, causes) in targets {
+        add_causes(named.entry(name_target(target, places)).or_default(), causes);
+    }
+    named
+}
+
+/// `pod/default/web-0 (10.244.1.2:8080)` for an address with an owner.
+fn name_target(target: &str, places: &Places) -> String {
+    let address = target.parse::<std::net::SocketAddr>().ok();
+    let owner = address.and_then(|address| places.owners.get(&address.ip()));
+    owner.map_or_else(|| target.to_owned(), |owner| format!("{owner} ({target})"))
+}
+
+#[derive(Default)]
+struct Counts {
+    zones: Crossing,
+    nodes: Crossing,
+    pods: BTreeMap<String, Answered>,
+    pod_nodes: BTreeMap<String, u64>,
+    clients: BTreeMap<String, ClientCounts>,
+    by_source: BTreeMap<String, Causes>,
+}
+
+impl Counts {
+    fn add(&mut self, client: &Client, tally: &Tally, places: &Places) {
+        // So that a client without answers has its row, too.
+        self.zones.matrix.entry(client.zone.clone()).or_default();
+        self.nodes.matrix.entry(client.node.clone()).or_default();
         for (pod, answers) in &tally.answers {
-            let place = places.pods.get(pod).cloned();
-            // External clients and unknown Pods have no zone to cross.
-            let away = from != EXTERNAL && place.as_ref().is_some_and(|(_, zone)| zone != from);
-            crossed += if away { *answers } else { 0 };
-            let (node, zone) = place.unwrap_or_default();
-            *row.entry(zone.clone()).or_default() += answers;
-            *nodes.entry(node.clone()).or_default() += answers;
-            let own = pods.entry(pod.clone()).or_default();
+            let place = places.pods.get(pod);
+            let (node, zone) = place.map(|place| (&*place.node, &*place.zone)).unwrap_or_default();
+            let inside = client.name != EXTERNAL;
+            // A client without a zone has none to leave; nor does an unknown Pod show one.
+            let has_zone = inside && !client.zone.is_empty();
+            let known = place.is_some();
+            self.zones.count((&client.zone, has_zone), (zone, known), *answers);
+            self.nodes.count((&client.node, inside), (node, known), *answers);
+            *self.pod_nodes.entry(node.to_owned()).or_default() += answers;
+            let own = self.pods.entry(pod.clone()).or_default();
+            let (node, zone) = (node.to_owned(), zone.to_owned());
             *own = Answered { node, zone, answers: own.answers + answers };
         }
-    }
-    let answered = all.answered();
-    Report {
-        connections: answered + all.failed(),
-        answered,
-        cross_zone: crossed as f64 / answered.max(1) as f64,
-        matrix,
-        pods,
-        nodes,
-        latency: percentiles(all.latencies),
-        failures: all.failures,
+        if tally.failed() > 0 {
+            self.by_source.insert(client.name.clone(), tally.failures.clone());
+        }
+        let Client { node, zone, .. } = client.clone();
+        let (answered, failed) = (tally.answered(), tally.failed());
+        self.clients.insert(client.name.clone(), ClientCounts { node, zone, answered, failed });
     }
 }
 
-fn percentiles(mut latencies: Vec<u32>) -> Option<Latency> {
-    latencies.sort_unstable();
-    let last = latencies.len().checked_sub(1)?;
-    // Nearest-rank percentile.
-    let at = |percent: usize| latencies[(latencies.len() * percent).div_ceil(100).max(1) - 1];
-    let (p50_us, p90_us, p99_us) = (at(50), at(90), at(99));
-    Some(Latency { p50_us, p90_us, p99_us, max_us: latencies[last] })
+/// Answers by location, and how many left theirs.
+#[derive(Default)]
+struct Crossing {
+    matrix: Matrix,
+    counted: u64,
+    crossed: u64,
+}
+
+impl Crossing {
+    /// Counts answers from one location to another; only those that are known can be crossed.
+    fn count(&mut self, (from, has_place): (&str, bool), (to, known): (&str, bool), answers: u64) {
+        let row = self.matrix.entry(from.to_owned()).or_default();
+        *row.entry(to.to_owned()).or_default() += answers;
+        self.counted += if has_place { answers } else { 0 };
+        self.crossed += if has_place && known && from != to { answers } else { 0 };
+    }
+
+    fn share(&self) -> Option<f64> {
+        (self.counted > 0).then(|| self.crossed as f64 / self.counted as f64)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn tally(answers: &[(&str, u64)], refused: u64) -> Tally {
-        let mut tally = Tally::default();
-        for (pod, count) in answers {
-            for n in 0..*count {
-                tally.count(Ok((*pod).to_owned()), Duration::from_micros(n + 1));
-            }
-        }
-        for _ in 0..refused {
-            tally.count(Err(Failure::Refused), Duration::ZERO);
-        }
-        tally
-    }
-
-    #[test]
-    fn answers_are_grouped_by_zone_node_and_pod() {
-        let place = |node: &str, zone: &str| (node.to_owned(), zone.to_owned());
-        let pods = [("a-0", place("n1", "a")), ("b-0", place("n2", "b"))];
-        let pods = pods.map(|(pod, place)| (pod.to_owned(), place)).into();
-        let places = Places { pods, ..Places::default() };
-        let tallies = [
-            ("a".to_owned(), tally(&[("a-0", 3), ("b-0", 1)], 0)),
-            ("b".to_owned(), tally(&[("b-0", 4), ("gone", 2)], 5)),
-        ];
-        let report = report(&tallies, &places);
-        assert_eq!((report.connections, report.answered), (15, 10));
-        assert_eq!(report.matrix["a"], BTreeMap::from([("a".into(), 3), ("b".into(), 1)]));
-        assert!(
-            (report.cross_zone - 0.1).abs() < 1e-9,
-            "`gone` has no zone: {}",
-            report.cross_zone
-        );
-        assert_eq!(
-            report.pods["b-0"],
-            Answered { node: "n2".into(), zone: "b".into(), answers: 5 }
-        );
-        assert_eq!(report.nodes[""], 2, "the node of `gone` is unknown");
-        assert_eq!(report.failures, BTreeMap::from([(Failure::Refused, 5)]));
-    }
-
-    #[test]
-    fn percentiles_are_measured_values() {
-        assert_eq!(percentiles(Vec::new()), None);
-        let latency = percentiles((1..=200).rev().collect()).expect("the list has latencies");
-        assert_eq!((latency.p50_us, latency.p90_us), (100, 180));
-        assert_eq!((latency.p99_us, latency.max_us), (198, 200));
-        let one = percentiles(vec![7]).expect("the list has a latency");
-        assert_eq!((one.p50_us, one.max_us), (7, 7));
-    }
-}
+pub(super) mod tests;
