@@ -49,6 +49,8 @@ enum Command {
     #[command(hide = true)]
     LabDrive(lab::WorkerArgs),
     #[command(hide = true)]
+    LabExec(lab::ExecArgs),
+    #[command(hide = true)]
     LabHold(lab::HoldArgs),
     #[command(hide = true)]
     LabSupervisor(lab::SupervisorArgs),
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
+        Command::LabExec(args) => Ok(lab::exec_stage(&args)),
         Command::LabHold(args) => lab::hold(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),
         Command::Manager(args) => manager::run(args),
