@@ -157,7 +157,8 @@ async fn hand_over(stream: UnixStream, mut command: Command) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut failed = stream.try_clone()?;
     command.stdin(OwnedFd::from(stream));
-    match tokio::process::Command::from(command).kill_on_drop(true).spawn() {
+    let spawned = tokio::process::Command::from(command).kill_on_drop(true).spawn();
+    match spawned {
         Ok(mut child) => {
             drop(failed);
             child.wait().await.map(drop)

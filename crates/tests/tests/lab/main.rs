@@ -13,6 +13,7 @@ mod commands;
 mod dns;
 mod e2e;
 mod endings;
+mod exec;
 mod faults;
 mod flows;
 mod local_dns;
