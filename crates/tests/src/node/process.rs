@@ -29,7 +29,9 @@ pub fn command(site: &Site, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.args(["proxy", "--hostname-override", NODE, "--cluster-cidr", CLUSTER_CIDR]);
     command.args(["--healthz-bind-address", "127.0.0.1:10256", "--kubeconfig"]);
-    command.arg(&site.kubeconfig).args(arguments);
+    command.arg(&site.kubeconfig);
+    command.arg("--state-dir").arg(site.kubeconfig.with_file_name("proxy-state"));
+    command.args(arguments);
     Ok(command)
 }
 
