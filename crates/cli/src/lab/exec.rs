@@ -111,9 +111,9 @@ async fn run_in_pod(name: Name, container: &Container, session: &Session) -> any
     let (state, cluster) = name.connect().await?;
     let name = &container.pod;
     match pod::run(&cluster, container, session).await {
-        Err(PodExecError::NoPod { .. }) if is_node(&state, name) => {
-            Err(anyhow!("{name} is a node, not a Pod. Cure: nearhop lab exec node/{name} -- COMMAND"))
-        }
+        Err(PodExecError::NoPod { .. }) if is_node(&state, name) => Err(anyhow!(
+            "{name} is a node, not a Pod. Cure: nearhop lab exec node/{name} -- COMMAND"
+        )),
         Err(error) => bail!(error),
         Ok(code) => Ok(code),
     }

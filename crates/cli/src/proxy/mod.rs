@@ -47,7 +47,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let lock = Lock::take(&options.table)?;
     let metrics = Metrics::of_process();
     let client = connect(&args.cluster.client("proxy"), Some(&metrics)).await?;
-    let sysctls = Sysctls::new(&limits(&args), &args.state_dir, &options.table);
+    let sysctls = Some(Sysctls::new(&limits(&args), &args.state_dir, &options.table));
     let health = SharedHealth::new(options.sync_period);
     let proxy_metrics = ProxyMetrics::new(&metrics, &options.families);
     let on_failure =

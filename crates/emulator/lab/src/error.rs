@@ -73,7 +73,9 @@ pub enum LabError {
     Exec { what: &'static str, cause: io::Error },
     #[error("{0}")]
     ExecRefused(String),
-    #[error("the lab has ended, and the command with it. Cure: `nearhop lab up`, then run the command again")]
+    #[error(
+        "the lab has ended, and the command with it. Cure: `nearhop lab up`, then run the command again"
+    )]
     Ended,
     #[error("{what}: {why}")]
     Drive { what: String, why: String },

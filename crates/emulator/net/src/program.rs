@@ -30,6 +30,8 @@ impl NotExecuted {
         let found = find(word, path);
         let (code, why) = match (errno, &found) {
             (Errno::ENOENT | Errno::ENOTDIR, None) => (NOT_FOUND, "not found"),
+            // A directory of the path cannot be searched; shells ignore it.
+            (Errno::EACCES, None) if !word.contains('/') => (NOT_FOUND, "not found"),
             (Errno::ENOENT, Some(_)) => {
                 (NOT_EXECUTABLE, "the interpreter in its first line was not found")
             }
@@ -90,6 +92,9 @@ mod tests {
         ];
         let found: Vec<_> = cases.iter().map(|(word, ..)| explained(word)).collect();
         fs::remove_dir_all(&dir).expect("our own directory");
+        let unsearchable = io::Error::from_raw_os_error(Errno::EACCES as i32);
+        let unfound = NotExecuted::explain("nosuchcmd", Some(OsStr::new("/none")), &unsearchable);
+        assert_eq!(unfound.code, 127, "as a user who may not search a directory of PATH");
         for ((word, code, message), found) in cases.into_iter().zip(found) {
             assert_eq!(found, (code, message), "{word}");
         }

@@ -69,8 +69,8 @@ pub struct Deps {
     pub synced: Check,
     /// Requests of `/debug/services`.
     pub questions: mpsc::Receiver<Question>,
-    /// Conntrack settings, applied after the initial lists.
-    pub sysctls: Sysctls,
+    /// Conntrack settings, applied after the initial lists. None changes nothing.
+    pub sysctls: Option<Sysctls>,
     /// Signals that the proxy must stop.
     pub shutdown: Shutdown,
 }
@@ -128,7 +128,7 @@ pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
         health,
         events,
         synced,
-        sysctls: Some(sysctls),
+        sysctls,
     };
     work.run(feed, questions, &shutdown).await;
     Ok(())

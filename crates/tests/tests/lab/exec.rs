@@ -439,7 +439,10 @@ fn exec_works_while_the_api_server_is_down_and_reports_the_end_of_the_lab() {
         ensure!(running.wait()?.code() == Some(2));
         let mut errors = String::new();
         running.0.stderr.take().context("piped")?.read_to_string(&mut errors)?;
-        ensure!(errors.starts_with("error: the lab has ended, and the command with it"), "{errors}");
+        ensure!(
+            errors.starts_with("error: the lab has ended, and the command with it"),
+            "{errors}"
+        );
         Ok(())
     });
 }

@@ -27,7 +27,8 @@ fn clean_up(site: &Site) -> Result<String> {
 /// Point 16 of a new user's list.
 #[test]
 fn the_proxy_logs_sysctls_before_it_changes_them_and_only_after_it_reached_the_api() {
-    let name = "sysctl::the_proxy_logs_sysctls_before_it_changes_them_and_only_after_it_reached_the_api";
+    let name =
+        "sysctl::the_proxy_logs_sysctls_before_it_changes_them_and_only_after_it_reached_the_api";
     run(name, Api::Disk, async |site| -> Result<()> {
         site.create_node(NODE, None).await?;
         let before = udp()?;
@@ -41,7 +42,8 @@ fn the_proxy_logs_sysctls_before_it_changes_them_and_only_after_it_reached_the_a
         proxy.until_ready()?;
         ensure!(udp()? == "77", "{}", udp()?);
         let said = std::fs::read_to_string(&log)?;
-        let line = said.lines().find(|line| line.contains("changing sysctl") && line.contains("udp"));
+        let line =
+            said.lines().find(|line| line.contains("changing sysctl") && line.contains("udp"));
         let line = line.unwrap_or_default();
         let fields = format!("name=\"net.netfilter.nf_conntrack_udp_timeout\" from={before} to=77");
         ensure!(line.contains(&fields), "{line}\n{said}");

@@ -1,7 +1,8 @@
 //! The limits and timeouts of conntrack that kube-proxy sets at its start.
 //!
 //! The proxy sets them after the initial lists, so that a proxy without an API changes nothing; it logs
-//! each change before it makes it, and remembers the value before, which `--cleanup` restores.
+//! each change before it makes it, and remembers the value before, which `--cleanup` restores. It changes
+//! no other settings of a node.
 
 mod record;
 mod restore;
@@ -127,7 +128,7 @@ impl Memory {
     }
 
     /// Remembers a change before it happens, so that a crash in between loses nothing. The value from
-    /// before the first change stays, unless the value was changed by someone else since.
+    /// before the first change stays, unless another program has changed the value since.
     fn remember(&mut self, path: &Path, from: u64, to: u64) {
         let key = path.display().to_string();
         let before = self.changes.get(&key).filter(|changed| changed.to == from);
@@ -164,7 +165,6 @@ impl Memory {
         let written = self.record.as_ref().map_or(Ok(()), |record| record.write(&self.changes));
         if let Err(error) = written {
             forgetful(&error);
-            // Said once.
             self.record = None;
         }
     }

@@ -62,7 +62,10 @@ impl std::fmt::Display for Restored {
                 write!(f, "kept {path}: the proxy of table {} has set it too", tables.join(", "))
             }
             Self::Failed { path, from, cause } => {
-                write!(f, "cannot restore {path} to {from}: {cause}. Cure: run --cleanup again as root")
+                write!(
+                    f,
+                    "cannot restore {path} to {from}: {cause}. Cure: run --cleanup again as root"
+                )
             }
         }
     }
