@@ -220,6 +220,30 @@ fn an_interrupted_exec_leaves_no_process_behind() {
     });
 }
 
+/// Input that waits for the command must not hide the end of the connection.
+#[test]
+fn an_aborted_exec_ends_a_command_that_does_not_read_its_input() {
+    crate::run(async {
+        let (lab, targets) = lab().await?;
+        for (n, target) in targets.iter().enumerate() {
+            let mark = format!("85{n}.{}", std::process::id());
+            let script = format!("echo up; exec sleep {mark}");
+            let mut running = Running::start(exec(&lab, &["-i"], target, &script)?)?;
+            let mut stdin = running.stdin()?;
+            // Ends when the pipe closes.
+            let sender =
+                std::thread::spawn(move || while stdin.write_all(&[b'x'; 65_536]).is_ok() {});
+            running.read_until("up")?;
+            std::thread::sleep(Duration::from_millis(500));
+            running.signal("-KILL")?;
+            running.wait()?;
+            until_gone(&mark).with_context(|| target.clone())?;
+            sender.join().expect("the sender");
+        }
+        Ok(())
+    });
+}
+
 /// A command that ignores the signal is killed by the second one; one that handles it decides.
 #[test]
 fn a_command_can_handle_ctrl_c_and_a_second_one_kills_it() {
