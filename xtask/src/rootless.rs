@@ -19,9 +19,9 @@ use crate::step::{Done, Keep, Step, cargo};
 const NOBODY: u32 = 65534;
 
 /// The name of a step, its test executable, and the filters for its tests. The filters for the lab
-/// select tests of start and stop, of `drive`, and of the demo.
+/// select tests of start and stop, of `drive`, of `exec`, and of the demo.
 const SUBSETS: [(&str, &str, &[&str]); 2] = [
-    ("rootless lab", "lab", &["commands::", "endings::", "rollout::zones"]),
+    ("rootless lab", "lab", &["commands::", "endings::", "exec::", "rollout::zones"]),
     ("rootless pods", "pods", &["hostile_"]),
 ];
 

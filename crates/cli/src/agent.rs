@@ -228,7 +228,7 @@ pub(crate) fn parse_taint(text: &str) -> Result<Taint, String> {
 }
 
 fn parse_stage(text: &str) -> Result<Stage, String> {
-    Stage::parse(text).ok_or_else(|| "expected sandbox, run, init, exec or terminal".to_owned())
+    Stage::parse(text).ok_or_else(|| "not a stage of a container".to_owned())
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     LabDrive(lab::WorkerArgs),
     #[command(hide = true)]
+    LabExec(lab::ExecArgs),
+    #[command(hide = true)]
     LabHold(lab::HoldArgs),
     #[command(hide = true)]
     LabSupervisor(lab::SupervisorArgs),
@@ -116,6 +118,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => explain::run(args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
+        Command::LabExec(args) => Ok(lab::exec_stage(&args)),
         Command::LabHold(args) => lab::hold(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),
         Command::Manager(args) => manager::run(args),

@@ -234,6 +234,7 @@ mod proxy {
             health: SharedHealth::new(options.sync_period),
             synced: Health::new().check("first-sync", Purpose::Ready),
             questions,
+            sysctls: None,
             shutdown,
         };
         Ok((trigger, tokio::spawn(run(options, deps))))

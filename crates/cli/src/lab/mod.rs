@@ -18,6 +18,7 @@ use nearhop_lab::control::{Answer, Request, Status, ask};
 use nearhop_lab::state;
 
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
+pub(crate) use exec::{ExecArgs, exec_stage};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
 
 /// How long a lab may take to stop.

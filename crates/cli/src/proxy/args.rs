@@ -19,6 +19,11 @@ use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 ///
 /// Runs on each node, instead of kube-proxy or beside it (--service-proxy-name). Needs root, or
 /// CAP_NET_ADMIN.
+///
+/// When it has read the cluster's state it sets net.netfilter.nf_conntrack_max (upwards only, with the
+/// hash size of nf_conntrack), nf_conntrack_tcp_timeout_established and
+/// nf_conntrack_tcp_timeout_close_wait, and those that --conntrack-… flags name. It logs each change
+/// before it makes it; --cleanup restores the values.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:
   sudo nearhop proxy --kubeconfig kubeconfig --service-proxy-name nearhop   # beside kube-proxy
@@ -178,7 +183,12 @@ pub(crate) struct Args {
     #[arg(help_heading = "Conntrack", long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     pub(super) conntrack_udp_timeout_stream: Duration,
 
-    /// Delete nearhop's nftables tables and exit.
+    /// Directory in which the proxy remembers the values of the sysctls that it changes, for --cleanup.
+    /// In a container: a directory of the host that lasts until the next reboot.
+    #[arg(help_heading = "Conntrack", long, value_name = "DIR", default_value = "/run/nearhop")]
+    pub(super) state_dir: PathBuf,
+
+    /// Delete nearhop's nftables tables, restore the sysctls that the proxy changed, and exit.
     #[arg(help_heading = "nftables", long)]
     pub(super) cleanup: bool,
 

@@ -14,7 +14,7 @@ use nearhop_proxy::health::{SharedHealth, serve as serve_health};
 use nearhop_proxy::metrics::ProxyMetrics;
 use nearhop_proxy::options::Options;
 use nearhop_proxy::run::{Deps, run as proxy};
-use nearhop_proxy::sysctl::{self, ConntrackLimits};
+use nearhop_proxy::sysctl::{ConntrackLimits, Restored, Sysctls, restore};
 use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::{Health, Purpose};
@@ -37,9 +37,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     let options = args.options()?;
     if args.cleanup {
-        nearhop_proxy::cleanup::cleanup(&options)?;
-        complain(&format!("deleted the nftables table {}", options.table));
-        return Ok(ExitCode::SUCCESS);
+        return cleanup(&args, &options);
     }
     // Two threads: one may be in the kernel while the other answers probes.
     daemon::run(2, serve(args, options))
@@ -50,9 +48,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let lock = Lock::take(&options.table)?;
     let metrics = version::metrics();
     let client = connect(&args.cluster.client("proxy"), Some(&metrics)).await?;
-    for error in sysctl::apply(&limits(&args)) {
-        tracing::warn!(error, "conntrack setting not applied");
-    }
+    let sysctls = Some(Sysctls::new(&limits(&args), &args.state_dir, &options.table));
     let health = SharedHealth::new(options.sync_period);
     let proxy_metrics = ProxyMetrics::new(&metrics, &options.families);
     let on_failure =
@@ -64,9 +60,19 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let (ask, questions) = mpsc::channel(QUESTIONS);
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
     tracing::info!(node = %options.node, table = %options.table, "proxy started");
-    let deps = Deps { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
+    let metrics = proxy_metrics;
+    let deps = Deps { lock, client, metrics, health, synced, questions, sysctls, shutdown };
     proxy(options, deps).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn cleanup(args: &Args, options: &Options) -> anyhow::Result<ExitCode> {
+    nearhop_proxy::cleanup::cleanup(options)?;
+    complain(&format!("deleted the nftables table {}", options.table));
+    let restored = restore(&args.state_dir, &options.table).context("cannot restore sysctls")?;
+    restored.iter().for_each(|one| complain(&one.to_string()));
+    let failed = restored.iter().any(|one| matches!(one, Restored::Failed { .. }));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn limits(args: &Args) -> ConntrackLimits {

@@ -21,6 +21,8 @@ pub enum Request {
     Down,
     /// Injects or heals a fault.
     Fault(Fault),
+    /// Hands the connection over to a process in this network; `exec` describes what follows.
+    Exec(Place),
     /// Runs a program with these arguments and returns its output.
     Run(Place, PathBuf, Vec<String>),
 }
@@ -47,6 +49,8 @@ pub enum Place {
     Node(String),
     /// In the network outside the cluster.
     External,
+    /// In the network of the API server, the controller and the manager.
+    ControlPlane,
 }
 
 impl std::fmt::Display for Place {
@@ -54,6 +58,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Node(name) => write!(f, "node/{name}"),
             Self::External => f.write_str("external"),
+            Self::ControlPlane => f.write_str("control-plane"),
         }
     }
 }

@@ -69,6 +69,14 @@ pub enum LabError {
     Unreachable { what: String, message: String },
     #[error(transparent)]
     Api(ApiFailure),
+    #[error("cannot {what}: {cause}")]
+    Exec { what: &'static str, cause: io::Error },
+    #[error("{0}")]
+    ExecRefused(String),
+    #[error(
+        "the lab has ended, and the command with it. Cure: `nearhop lab up`, then run the command again"
+    )]
+    Ended,
     #[error("{what}: {why}")]
     Drive { what: String, why: String },
     #[error(

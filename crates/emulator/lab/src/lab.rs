@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use nearhop_net::Namespace;
 use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
 
@@ -21,7 +22,7 @@ use crate::pki::KubeletPki;
 use crate::relay::{self, Relay, Target};
 use crate::spec::{APISERVER, Api, Spec};
 use crate::world::{Cable, World};
-use crate::{LabError, dns, objects};
+use crate::{LabError, dns, exec, objects};
 
 /// How long the API server may take to start.
 const API_TIMEOUT: Duration = Duration::from_secs(20);
@@ -115,15 +116,24 @@ impl Lab {
         program: &Path,
         args: &[String],
     ) -> Result<tokio::process::Command, LabError> {
-        let namespace = match place {
-            Place::Node(name) => self.world.node(name)?,
-            Place::External => self.world.external(),
-        };
-        let mut command = namespace.command(program);
+        let mut command = self.namespace(place)?.command(program);
         command.args(args).stdin(Stdio::null());
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);
         Ok(command)
+    }
+
+    /// The process that runs another command for `lab exec`.
+    pub(crate) fn exec(&self, place: &Place) -> Result<std::process::Command, LabError> {
+        Ok(exec::shim::prepare(self.namespace(place)?.command(&self.spec.program)))
+    }
+
+    fn namespace(&self, place: &Place) -> Result<&Namespace, LabError> {
+        Ok(match place {
+            Place::Node(name) => self.world.node(name)?,
+            Place::External => self.world.external(),
+            Place::ControlPlane => self.world.control_plane(),
+        })
     }
 
     /// Injects or heals a fault.

@@ -8,6 +8,7 @@
 //!   lab, control       a running lab; requests to it
 //!   kubeconfig, relay  access to the API from inside and outside the lab
 //!   serve              the life of a lab
+//!   exec               commands in Pods and in the lab's networks
 //!   cluster            client of the API, objects as JSON
 //!   objects            a fixture's Services and Pods as API objects
 //!   drive              opens connections and counts the Pods that answered
@@ -26,6 +27,7 @@ mod dns;
 pub mod drive;
 pub mod enter;
 mod error;
+pub mod exec;
 mod kubeconfig;
 pub mod lab;
 pub mod objects;

@@ -1,6 +1,8 @@
 //! The life of a lab: start, readiness, requests on the control socket, end.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::Command;
 
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -44,7 +46,7 @@ pub async fn serve(
             }
             Some((request, answer)) = requests.recv() => {
                 if let Request::Down = request {
-                    let _ = answer.send(Answer::Done);
+                    let _ = answer.send(Reply::Answer(Answer::Done));
                     return Ok(());
                 }
                 execute(&mut lab, request, answer).await;
@@ -53,13 +55,29 @@ pub async fn serve(
     }
 }
 
-type Pending = (Request, oneshot::Sender<Answer>);
+type Pending = (Request, oneshot::Sender<Reply>);
 
-async fn execute(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Answer>) {
+/// What happens to a connection.
+enum Reply {
+    /// It gets an answer, and is closed.
+    Answer(Answer),
+    /// This process takes it over as its standard input.
+    HandOver(Box<Command>),
+}
+
+async fn execute(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Reply>) {
     let done = match request {
         Request::Status | Request::Down => Answer::Status(Box::new(lab.status())),
         Request::Fault(fault) => match lab.inject(fault).await {
             Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused(error.to_string()),
+        },
+        Request::Exec(place) => match lab.exec(&place) {
+            Ok(command) => {
+                // The client may have disconnected.
+                let _ = answer.send(Reply::HandOver(Box::new(command)));
+                return;
+            }
             Err(error) => Answer::Refused(error.to_string()),
         },
         Request::Run(place, program, args) => match lab.command(&place, &program, &args) {
@@ -68,7 +86,7 @@ async fn execute(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<An
             Ok(command) => {
                 tokio::spawn(async move {
                     tokio::select! {
-                        output = run(command) => drop(answer.send(output)),
+                        output = run(command) => drop(answer.send(Reply::Answer(output))),
                         () = answer.closed() => {}
                     }
                 });
@@ -78,7 +96,7 @@ async fn execute(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<An
         },
     };
     // The client may have disconnected.
-    let _ = answer.send(done);
+    let _ = answer.send(Reply::Answer(done));
 }
 
 async fn run(mut command: tokio::process::Command) -> Answer {
@@ -114,9 +132,14 @@ async fn answer_one(stream: UnixStream, requests: mpsc::Sender<Pending>) -> io::
             let _ = requests.send((request, answer)).await;
             let mut more = [0];
             tokio::select! {
-                answer = answered => {
-                    answer.unwrap_or_else(|_| Answer::Refused("the lab is stopping".to_owned()))
-                }
+                reply = answered => match reply {
+                    Ok(Reply::Answer(answer)) => answer,
+                    Ok(Reply::HandOver(command)) => {
+                        let stream = read.into_inner().reunite(write).map_err(io::Error::other)?;
+                        return hand_over(stream, *command).await;
+                    }
+                    Err(_) => Answer::Refused("the lab is stopping".to_owned()),
+                },
                 _ = read.read(&mut more) => return Ok(()),
             }
         }
@@ -125,6 +148,26 @@ async fn answer_one(stream: UnixStream, requests: mpsc::Sender<Pending>) -> io::
     let mut text = serde_json::to_string(&answer)?;
     text.push('\n');
     write.write_all(text.as_bytes()).await
+}
+
+/// Runs a process on the connection. The client sends nothing until this process has answered, so
+/// nothing that was sent is lost.
+async fn hand_over(stream: UnixStream, mut command: Command) -> io::Result<()> {
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    let mut failed = stream.try_clone()?;
+    command.stdin(OwnedFd::from(stream));
+    let spawned = tokio::process::Command::from(command).kill_on_drop(true).spawn();
+    match spawned {
+        Ok(mut child) => {
+            drop(failed);
+            child.wait().await.map(drop)
+        }
+        Err(error) => {
+            let refused = Answer::Refused(format!("cannot start a process: {error}"));
+            writeln!(failed, "{}", serde_json::to_string(&refused)?)
+        }
+    }
 }
 
 /// Waits until all nodes are ready, creates the fixture's objects and waits for its Pods.

@@ -223,6 +223,7 @@ impl Spec {
         let mut args = self.with_gates(self.with_api(words("proxy")));
         args.extend(flag("--hostname-override", &node.name));
         args.extend(flag("--cluster-cidr", self.topology.ranges.pods));
+        args.extend(flag("--state-dir", self.state.join("proxy").display()));
         args.extend(flag("--metrics-bind-address", format!("127.0.0.1:{PROXY_ADMIN}")));
         args
     }

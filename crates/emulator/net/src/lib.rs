@@ -6,6 +6,7 @@
 //!   link        veth pairs, bridges, addresses, routes
 //!   delay       link delays (netem)
 //!   sysctl      settings of a namespace
+//!   program     why a program could not be executed
 //!   star        a node and the hosts linked to it
 //!   traffic     servers and clients that report who answered
 //! ```
@@ -25,6 +26,7 @@ mod error;
 pub mod link;
 pub mod namespace;
 mod netlink;
+pub mod program;
 pub mod sandbox;
 pub mod star;
 pub mod sysctl;

@@ -41,6 +41,7 @@ use crate::options::Options;
 use crate::pace::Pace;
 use crate::repairs::Repairs;
 use crate::sweep::{SweepDone, Sweeper};
+use crate::sysctl::Sysctls;
 
 /// Maximum number of feed batches that one iteration processes.
 const BATCHES: usize = 16;
@@ -68,6 +69,8 @@ pub struct Deps {
     pub synced: Check,
     /// Requests of `/debug/services`.
     pub questions: mpsc::Receiver<Question>,
+    /// Conntrack settings, applied after the initial lists. None changes nothing.
+    pub sysctls: Option<Sysctls>,
     /// Signals that the proxy must stop.
     pub shutdown: Shutdown,
 }
@@ -98,7 +101,7 @@ enum Event {
 /// Another proxy holds the lock, or the kernel lacks a required feature.
 pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
     let kernel = open_kernel(&options)?;
-    let Deps { lock: _lock, client, metrics, health, synced, questions, shutdown } = deps;
+    let Deps { lock: _lock, client, metrics, health, synced, questions, sysctls, shutdown } = deps;
     let events = event::start_recorder(client.clone(), &options.node);
     events.emit(event::starting(&options.node));
     let (_handle, feed) = start_feed(client, &options);
@@ -125,6 +128,7 @@ pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
         health,
         events,
         synced,
+        sysctls,
     };
     work.run(feed, questions, &shutdown).await;
     Ok(())
@@ -204,6 +208,8 @@ struct Loop {
     health: SharedHealth,
     events: EventRecorder,
     synced: Check,
+    /// Until they are applied.
+    sysctls: Option<Sysctls>,
 }
 
 impl Loop {
@@ -308,6 +314,11 @@ impl Loop {
 
     fn on_feed(&mut self, events: Vec<FeedEvent>) {
         self.control.on_feed(events);
+        if self.control.is_listed()
+            && let Some(sysctls) = self.sysctls.take()
+        {
+            sysctls.apply();
+        }
         if self.control.is_waiting() {
             let now = Timestamp::now();
             for family_sync in &self.families {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
@@ -29,7 +30,11 @@ pub fn command(site: &Site, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(binary()?);
     command.args(["proxy", "--hostname-override", NODE, "--cluster-cidr", CLUSTER_CIDR]);
     command.args(["--healthz-bind-address", "127.0.0.1:10256", "--kubeconfig"]);
-    command.arg(&site.kubeconfig).args(arguments);
+    command.arg(&site.kubeconfig);
+    if !arguments.contains(&"--state-dir") {
+        command.arg("--state-dir").arg(site.kubeconfig.with_file_name("proxy-state"));
+    }
+    command.args(arguments);
     Ok(command)
 }
 
@@ -48,7 +53,17 @@ impl ProxyProcess {
 
     /// Starts it with further arguments, and waits until its admin port listens.
     pub fn launch(site: &Site, arguments: &[&str]) -> Result<Self> {
+        Self::launch_command(command(site, arguments)?, arguments)
+    }
+
+    /// The same, with its log in a file.
+    pub fn launch_with_log(site: &Site, arguments: &[&str], log: &Path) -> Result<Self> {
         let mut command = command(site, arguments)?;
+        command.stderr(std::fs::File::create(log)?);
+        Self::launch_command(command, arguments)
+    }
+
+    fn launch_command(mut command: Command, arguments: &[&str]) -> Result<Self> {
         if !arguments.contains(&"--metrics-bind-address") {
             command.args(["--metrics-bind-address", "127.0.0.1:0"]);
         }

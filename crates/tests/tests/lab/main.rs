@@ -15,6 +15,7 @@ mod drive;
 mod e2e;
 mod endings;
 mod environment;
+mod exec;
 mod faults;
 mod flows;
 mod local_dns;

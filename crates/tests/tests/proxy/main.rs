@@ -12,6 +12,7 @@ mod matrix;
 mod metrics;
 mod node_object;
 mod restart;
+mod sysctl;
 mod topology;
 mod udp;
 mod without_api;

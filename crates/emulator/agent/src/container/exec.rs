@@ -1,18 +1,23 @@
 //! Another command in a running container: `kubectl exec` and exec probes.
+//!
+//! Of `kubectl exec` nothing stays behind: `attend` is the parent of the command and ends what it
+//! leaves. A probe has a time limit instead, and its process group ends with it.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
+use nearhop_net::program::NotExecuted;
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, chroot, fchdir, setsid};
+use nix::unistd::{Pid, chroot, fchdir};
 
-use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, privileges, read, root};
+use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, attend, init, privileges, read};
 
 /// The polling interval of a command with a timeout.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -35,27 +40,36 @@ fn run(file: &Path) -> Result<i32, String> {
     privileges::enter_user_namespace(&user)?;
     privileges::restrict()?;
     let (first, rest) = spec.command.split_first().ok_or("the command is empty")?;
-    let path = init::find(first, &spec.env)
-        .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
+    let Some(path) = init::find(first, &spec.env) else {
+        return Ok(report(first, &io::Error::from_raw_os_error(Errno::ENOENT as i32)));
+    };
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
-    let mut command = if spec.terminal {
-        // The process that controls the terminal must be in the container's PID namespace.
-        let inside = Path::new(root::BINARY).exists();
-        let mut command = Command::new(if inside { root::BINARY } else { "/proc/self/exe" });
-        command.args(["container", Stage::Terminal.argument()]).arg(path).args(&spec.command);
-        command
-    } else {
-        let mut command = Command::new(path);
-        command.arg0(first).args(rest);
-        command
+    let timeout = spec.timeout_ms.map(Duration::from_millis);
+    let mut command = match timeout {
+        None => {
+            let stage = if spec.terminal { Stage::AttendTerminal } else { Stage::Attend };
+            attend::hidden(stage, &path, &spec.command)
+        }
+        Some(_) => {
+            let mut command = Command::new(&path);
+            command.arg0(first).args(rest).process_group(0);
+            command
+        }
     };
     command.env_clear().envs(spec.env.iter().cloned());
-    if spec.timeout_ms.is_some() {
-        command.process_group(0);
+    std::env::set_current_dir(directory)
+        .map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
+    match command.spawn() {
+        Ok(child) => wait(child, timeout),
+        Err(error) => Ok(report(&path.to_string_lossy(), &error)),
     }
-    let child = command.current_dir(directory).spawn();
-    let child = child.map_err(|error| format!("exec {first:?}: {error}"))?;
-    wait(child, spec.timeout_ms.map(Duration::from_millis))
+}
+
+/// Reports that a program could not be executed; returns the exit code.
+pub(super) fn report(program: &str, error: &io::Error) -> i32 {
+    let NotExecuted { code, message } = NotExecuted::explain(program, None, error);
+    let _unread = writeln!(io::stderr(), "{message}");
+    code.into()
 }
 
 /// Enters all namespaces but the network, which the process is already in. Returns the user
@@ -75,20 +89,6 @@ fn enter(pid: u32) -> std::io::Result<File> {
     fchdir(root)?;
     chroot(".")?;
     Ok(user)
-}
-
-/// Makes standard input the controlling terminal, and executes the program.
-pub(super) fn terminal(program: &Path, words: &[String]) -> ExitCode {
-    let taken = setsid().map_err(std::io::Error::from).and_then(|_| {
-        rustix::process::ioctl_tiocsctty(std::io::stdin()).map_err(std::io::Error::from)
-    });
-    let error = match (taken, words.split_first()) {
-        (Ok(()), Some((first, rest))) => Command::new(program).arg0(first).args(rest).exec(),
-        (Ok(()), None) => std::io::Error::other("the command is empty"),
-        (Err(error), _) => error,
-    };
-    let _unread = writeln!(std::io::stderr(), "error: exec {}: {error}", program.display());
-    ExitCode::from(u8::try_from(NOT_STARTED).expect("an exit code"))
 }
 
 fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
@@ -114,6 +114,6 @@ fn kill_group(child: &Child) -> std::io::Result<()> {
     Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
 }
 
-fn code(status: ExitStatus) -> i32 {
+pub(super) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

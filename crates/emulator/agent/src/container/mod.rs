@@ -6,13 +6,15 @@
 //!              └─ init (`container init`)  process 1: builds the file system, enters the user
 //!                                          namespace, drops privileges, executes the program
 //!   agent ── `container exec`            enters those namespaces and runs another command
-//!              └─ `container terminal`   makes the terminal its own, executes the command
+//!              └─ `container attend`     ends what the command leaves
+//!                   └─ `container command` or `terminal`  leads a session, executes the command
 //! ```
 //!
 //! Each process dies with its parent, so that a killed agent leaves nothing behind.
 //! docs/security.md describes what a hostile container can do. Not implemented: limits of memory
 //! and CPU.
 
+mod attend;
 mod beneath;
 mod devices;
 mod exec;
@@ -47,11 +49,28 @@ pub enum Stage {
     Init,
     /// `exec`: runs another command.
     Exec,
-    /// `terminal`: the same with a terminal, inside the container.
+    /// `attend`: starts the command inside the container, and ends what it leaves.
+    Attend,
+    /// `attend-terminal`: the same with a terminal.
+    AttendTerminal,
+    /// `command`: executes the command.
+    Command,
+    /// `terminal`: the same with a terminal.
     Terminal,
 }
 
 impl Stage {
+    const ALL: [Self; 8] = [
+        Self::Sandbox,
+        Self::Run,
+        Self::Init,
+        Self::Exec,
+        Self::Attend,
+        Self::AttendTerminal,
+        Self::Command,
+        Self::Terminal,
+    ];
+
     /// The argument.
     #[must_use]
     pub const fn argument(self) -> &'static str {
@@ -60,6 +79,9 @@ impl Stage {
             Self::Run => "run",
             Self::Init => "init",
             Self::Exec => "exec",
+            Self::Attend => "attend",
+            Self::AttendTerminal => "attend-terminal",
+            Self::Command => "command",
             Self::Terminal => "terminal",
         }
     }
@@ -67,13 +89,12 @@ impl Stage {
     /// Parses the argument.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Sandbox, Self::Run, Self::Init, Self::Exec, Self::Terminal];
-        all.into_iter().find(|stage| stage.argument() == text)
+        Self::ALL.into_iter().find(|stage| stage.argument() == text)
     }
 }
 
-/// Runs one of the processes. `file` is the JSON spec; for a terminal the program, with its
-/// arguments in `words`; for a sandbox the network's kind.
+/// Runs one of the processes. `file` is the JSON spec; inside a container the program,
+/// with its arguments in `words`; for a sandbox the network's kind.
 #[must_use]
 pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
     close_inherited();
@@ -82,7 +103,9 @@ pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
         Stage::Run => shim::main(file),
         Stage::Init => init::main(file),
         Stage::Exec => exec::main(file),
-        Stage::Terminal => exec::terminal(file, words),
+        Stage::Attend => attend::main(Stage::Command, file, words),
+        Stage::AttendTerminal => attend::main(Stage::Terminal, file, words),
+        Stage::Command | Stage::Terminal => attend::execute(stage, file, words),
     }
 }
 

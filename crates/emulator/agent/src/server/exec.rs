@@ -26,7 +26,7 @@ use tokio::net::unix::pipe;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -50,6 +50,9 @@ const CLOSE: u8 = 255;
 const IDLE_AFTER_EXIT: Duration = Duration::from_millis(500);
 /// How long a client may take to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a client is checked whose messages are not read: the command does not read its input, so
+/// the end of the connection is not seen either.
+const PING: Duration = Duration::from_secs(2);
 const QUEUE: usize = 16;
 
 /// The parameters of an exec request.
@@ -245,6 +248,9 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
                 socket.send(Message::Binary(message.into())).await.map_err(gone)?;
             }
             () = feed(&mut running.stdin, &mut running.unsent), if running.unsent.is_some() => {}
+            () = sleep(PING), if running.unsent.is_some() => {
+                socket.send(Message::Ping(Bytes::new())).await.map_err(gone)?;
+            }
             message = socket.next(), if running.unsent.is_none() => match message {
                 Some(Ok(Message::Binary(message))) => running.take(&message),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => {
