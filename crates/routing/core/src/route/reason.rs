@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::key::Name;
+use crate::labels::well_known;
 
 /// The tier of the chosen endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,8 +154,35 @@ pub struct Reason {
     pub tried: Vec<Tried>,
 }
 
+impl Reason {
+    /// Why hard keys leave no endpoint: what each key misses, and that no other key is allowed.
+    fn write_out_of_reach(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, tried) in self.tried.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match &tried.miss {
+                Miss::NoMatchingEndpoint { key, value } if *key == well_known::ZONE => {
+                    write!(f, "no ready endpoint in zone {value}")?;
+                }
+                Miss::NoMatchingEndpoint { key, value } if *key == well_known::HOSTNAME => {
+                    write!(f, "no ready endpoint on node {value}")?;
+                }
+                miss => write!(f, "{miss}")?,
+            }
+        }
+        let only_zone = |tried: &Tried| match &tried.tier {
+            Tier::Key(key) => *key == well_known::ZONE,
+            _ => false,
+        };
+        let other = if self.tried.iter().all(only_zone) { "zone" } else { "endpoint" };
+        write!(f, ", and the keys allow no other {other}")
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tier == Tier::OutOfReach {
+            return self.write_out_of_reach(f);
+        }
         write!(f, "{}", self.tier)?;
         if self.candidates == Candidates::ServingTerminating {
             f.write_str(" (terminating endpoints, because none is ready)")?;
