@@ -269,8 +269,9 @@ fn only_ports_that_follow_the_keys_are_judged() {
     let web = "service web traffic-distribution=nearhop.dev/RequireZone";
     let pods = "pods p x1 for=web on=n1";
     assert_eq!(reachable(&format!("{web} itp=Local\n{pods}")), None, "the keys have no effect");
-    let found = reachable(&format!("{web} itp=Local type=NodePort node-port=30080\n{pods}"));
-    assert!(found.is_none_or(|found| found.starts_with("False NoEndpointInZone zones b, c")));
+    let exposed = format!("{web} itp=Local type=NodePort port=80 node-port=30080\n{pods}");
+    let found = reachable(&exposed).expect("connections from outside follow the keys");
+    assert!(found.starts_with("False NoEndpointInZone zones b, c"), "{found}");
     let headless = reachable(&format!("{web} cluster-ip=None\n{pods}")).unwrap();
     let wanted =
         "zones b, c: no ready endpoint, so DNS answers have no addresses for clients on 2 of 3";
