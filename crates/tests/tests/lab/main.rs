@@ -17,6 +17,7 @@ mod faults;
 mod flows;
 mod local_dns;
 mod rollout;
+mod status;
 mod sticky;
 mod walkthrough;
 

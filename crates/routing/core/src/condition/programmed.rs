@@ -64,9 +64,9 @@ pub(super) fn judge_programmed(
             let what = format!("routing annotation with the keys [{keys}]");
             Verdict::yes("HintsWritten", describe_written(&what, plan.hinted))
         }
-        Intent::Balanced(_) => {
-            let what = "routing annotation with the weights of the zones";
-            Verdict::yes("HintsWritten", describe_written(what, plan.hinted))
+        Intent::Balanced(max) => {
+            let what = format!("routing annotation with zone weights (max overload {max})");
+            Verdict::yes("HintsWritten", describe_written(&what, plan.hinted))
         }
     }
 }
