@@ -440,6 +440,34 @@ mod tests {
         assert_eq!(reported.events[0].kind, EventKind::Normal);
     }
 
+    #[test]
+    fn changed_numbers_are_written_later_and_transitions_soon() {
+        let mut statuses = seen(Vec::new());
+        let zones = |zones: &str, nodes: u32| {
+            let mut judgement = judgement(ConditionStatus::False, "NoEndpointInZone", zones);
+            judgement.message = format!("{zones}: {nodes} nodes");
+            assessment(judgement)
+        };
+        report(&mut statuses, zones("zones b, c", 4)).unwrap();
+        assert_eq!(statuses.assess(&service(), zones("zones b, c", 5)), Due::Later);
+        assert_eq!(statuses.assess(&service(), zones("zones b, c", 4)), Due::Never);
+        assert_eq!(statuses.assess(&service(), zones("zones b", 4)), Due::Soon);
+        // After a restart, too: `zones b` is not about the zones of `zones b, c`.
+        let shown = zones("zones b, c", 4).judgements[0].condition(None, 0, now());
+        let mut restarted = seen(vec![shown]);
+        assert_eq!(restarted.assess(&service(), zones("zones b, c", 5)), Due::Later);
+        assert_eq!(report(&mut restarted, zones("zones b", 4)).unwrap().events.len(), 1);
+    }
+
+    #[test]
+    fn a_service_without_endpoints_is_no_news() {
+        let mut statuses = seen(Vec::new());
+        let none = judgement(ConditionStatus::False, "NoEndpoint", "endpoints");
+        assert_eq!(report(&mut statuses, assessment(none)).unwrap().events, []);
+        let fine = judgement(ConditionStatus::True, "EndpointForEveryNode", "");
+        assert_eq!(report(&mut statuses, assessment(fine)).unwrap().events, []);
+    }
+
     /// Statuses that wrote a condition as version 8 of the Service.
     fn written() -> Statuses {
         let mut statuses = seen(Vec::new());
