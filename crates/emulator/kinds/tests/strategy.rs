@@ -242,6 +242,7 @@ proptest::proptest! {
                 strategy::prepare_create(resource, &mut new, cx);
                 strategy::validate_create(resource, &new, cx);
                 for sub in [None, Some(Subresource::Status), Some(Subresource::Finalize)] {
+                    strategy::warn_ignored(resource, sub, &new, Some(&old), cx);
                     strategy::prepare_update(resource, sub, &mut new, &old, cx);
                     strategy::validate_update(resource, sub, &new, &old, cx);
                 }

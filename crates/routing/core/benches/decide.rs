@@ -8,13 +8,13 @@ mod common;
 use std::hint::black_box;
 use std::time::Duration;
 
-use common::{cold, now, pod, service_key, settle};
+use common::{cold, node, now, pod, service_key, settle};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use nearhop_core::model::Slice;
 use nearhop_core::route::{
     HintGates, Place, PortPolicy, RouteInput, RouteTable, agreed_routing, port_endpoints,
 };
-use nearhop_core::{Change, Family, choose_route};
+use nearhop_core::{Change, Family, Name, ObjectRef, choose_route};
 
 /// One Service with 1,000 endpoints on 300 nodes, by policy.
 fn choose(c: &mut Criterion) {
@@ -120,5 +120,53 @@ fn plan_cold(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, choose, plan_one_change, plan_cold);
+/// 10,000 Services with hard keys on 5,000 nodes: a plan alone, with the judgement of the nodes that
+/// the keys cut off, and the judgements after a node has come or gone.
+fn judge_reach(c: &mut Criterion) {
+    let mut group = c.benchmark_group("reach, 10,000 services x 10 pods, 5,000 nodes");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    for policy in ["nearhop.dev/RequireZone", "PreferSameZone"] {
+        let mut world = cold(10_000, 10, 5_000, policy);
+        for i in 0..10_000 {
+            settle(&mut world, &service_key(i));
+        }
+        let plan_all = |judge: &dyn Fn(&nearhop_core::ServiceKey) -> usize| {
+            let keys = (0..10_000).map(service_key);
+            keys.map(|key| {
+                world.plan(&key, now()).map_or(0, |plan| plan.unchanged.len()) + judge(&key)
+            })
+            .sum::<usize>()
+        };
+        group.bench_function(format!("plan all, {policy}"), |b| b.iter(|| plan_all(&|_| 0)));
+        group.bench_function(format!("plan and judge all, {policy}"), |b| {
+            b.iter(|| plan_all(&|key| world.reach(key).map_or(0, |reach| reach.cut_off)));
+        });
+        let mut there = true;
+        group.bench_function(format!("a node comes or goes, {policy}"), |b| {
+            b.iter(|| {
+                there = !there;
+                let extra = node(5_001);
+                let touched = if there {
+                    world.apply(Change::Gone(ObjectRef::Node(extra.name)))
+                } else {
+                    world.apply(Change::put(extra))
+                };
+                touched.reach.iter().filter_map(|key| world.reach(key)).count()
+            });
+        });
+        let (mut relabelled, mut version) = (node(7), 0_u64);
+        group.bench_function(format!("another label of a node changes, {policy}"), |b| {
+            b.iter(|| {
+                version += 1;
+                let others = relabelled.labels.iter().filter(|(key, _)| **key != *"agent");
+                let others = others.map(|(key, value)| (key.clone(), value.clone()));
+                let agent = (Name::from("agent"), Name::from(version.to_string()));
+                relabelled.labels = others.chain([agent]).collect();
+                world.apply(Change::put(relabelled.clone())).reach.len()
+            });
+        });
+    }
+}
+
+criterion_group!(benches, choose, plan_one_change, plan_cold, judge_reach);
 criterion_main!(benches);

@@ -14,9 +14,10 @@ async fn a_service_without_a_selector_gets_no_slices_and_a_condition() -> Result
     bad.scene.node("n1", Some("a")).await?;
     let spec = json!({"selector": null, "trafficDistribution": "PreferSameZone"});
     bad.scene.service("manual", spec).await?;
-    let message = bad.condition("manual", "Programmed", "False", "NoSelector").await?;
+    let message = bad.condition("manual", "Programmed", "Unknown", "NoSelector").await?;
     assert!(message.contains("spec.selector"), "{message}");
     bad.settled().await?;
+    assert!(bad.scene.events("manual").await?.is_empty(), "it is as its user made it");
     assert!(bad.scene.slices("manual").await?.is_empty());
     Ok(())
 }

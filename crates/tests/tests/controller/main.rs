@@ -4,11 +4,13 @@
 mod adoption;
 mod common;
 mod gates;
+mod ignored;
 mod labelled;
 mod locators;
 mod modes;
 mod nodes;
 mod once;
+mod reach;
 mod restart;
 mod rollout;
 mod scenarios;

@@ -11,13 +11,13 @@ use super::common::{
     ask_for_auto, pods_in, set_distribution, three_zones, until_all_synced, version_of,
 };
 
-const FINE: [&str; 2] = [
+pub(crate) const FINE: [&str; 2] = [
     "TrafficDistributionAccepted True Accepted",
     "TrafficDistributionProgrammed True HintsWritten",
 ];
 
 /// Conditions of a Service, each as `type status reason`, sorted; nearhop's without the domain.
-async fn conditions(scene: &Scene, service: &str) -> Result<Vec<String>> {
+pub(crate) async fn conditions(scene: &Scene, service: &str) -> Result<Vec<String>> {
     let mut found: Vec<String> = (condition_objects(scene, service).await?.iter())
         .map(|condition| {
             let text = |field: &str| condition[field].as_str().unwrap_or_default();
@@ -29,12 +29,12 @@ async fn conditions(scene: &Scene, service: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-async fn condition_objects(scene: &Scene, service: &str) -> Result<Vec<Value>> {
+pub(crate) async fn condition_objects(scene: &Scene, service: &str) -> Result<Vec<Value>> {
     let service = scene.cluster.read(&format!("services/{service}")).await?.ok()?.json();
     Ok(service["status"]["conditions"].as_array().cloned().unwrap_or_default())
 }
 
-async fn until_conditions(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
+pub(crate) async fn until_conditions(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
     scene
         .until(&format!("conditions {wanted:?} of {service}"), TIMEOUT, || async {
             let found = conditions(scene, service).await?;
@@ -44,7 +44,7 @@ async fn until_conditions(scene: &Scene, service: &str, wanted: &[&str]) -> Resu
 }
 
 /// The message of one of nearhop's conditions.
-async fn message(scene: &Scene, service: &str, kind: &str) -> Result<String> {
+pub(crate) async fn message(scene: &Scene, service: &str, kind: &str) -> Result<String> {
     let conditions = condition_objects(scene, service).await?;
     let kind = format!("nearhop.dev/{kind}");
     let found = conditions.iter().find(|condition| condition["type"] == kind);
@@ -62,7 +62,7 @@ async fn events(scene: &Scene, service: &str) -> Result<Vec<String>> {
     Ok(events.iter().map(|e| format!("{} {}", text(&e["type"]), text(&e["reason"]))).collect())
 }
 
-async fn until_events(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
+pub(crate) async fn until_events(scene: &Scene, service: &str, wanted: &[&str]) -> Result<()> {
     scene
         .until(&format!("events {wanted:?} of {service}"), TIMEOUT, || async {
             let found = events(scene, service).await?;

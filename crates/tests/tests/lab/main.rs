@@ -21,6 +21,7 @@ mod flows;
 mod local_dns;
 mod pages;
 mod rollout;
+mod status;
 mod sticky;
 mod walkthrough;
 

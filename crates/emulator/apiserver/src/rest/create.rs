@@ -85,13 +85,15 @@ async fn finish(
     let resource = key.resource;
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     let reservation = api.allocate(resource, &mut object, None, writer.dry_run)?;
-    let errors = api.with_context(|context| {
+    let (ignored, errors) = api.with_context(|context| {
         object["metadata"]["creationTimestamp"] = context.now.into();
+        let ignored = strategy::warn_ignored(resource, None, &object, None, context);
         strategy::prepare_create(resource, &mut object, context);
-        strategy::validate_create(resource, &object, context)
+        (ignored, strategy::validate_create(resource, &object, context))
     });
     refuse(resource, &name, &errors)?;
     warnings.extend(strategy::warnings(resource, None, &object, None));
+    warnings.extend(ignored);
     if writer.dry_run {
         return match key.read(api) {
             Some(_) => Err(exists(api, &key)),

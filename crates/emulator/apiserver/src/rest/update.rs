@@ -121,12 +121,14 @@ async fn try_update(
         None => Some(api.allocate(resource, &mut new, Some(old), writer.dry_run)?),
         Some(_) => None,
     };
-    let errors = api.with_context(|context| {
+    let (ignored, errors) = api.with_context(|context| {
+        let ignored = strategy::warn_ignored(resource, sub, &new, Some(old), context);
         strategy::prepare_update(resource, sub, &mut new, old, context);
-        strategy::validate_update(resource, sub, &new, old, context)
+        (ignored, strategy::validate_update(resource, sub, &new, old, context))
     });
     refuse(resource, name, &errors)?;
     warnings.extend(strategy::warnings(resource, sub, &new, Some(old)));
+    warnings.extend(ignored);
     apply::keep_times(old, &mut new);
     if new == *old {
         return Ok(Some(Outcome::Stored(Arc::clone(stored))));

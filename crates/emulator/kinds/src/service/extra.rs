@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use nearhop_core::intent::NO_PREFERENCE;
 use nearhop_core::routing::{ANY, MAX_KEYS};
 use nearhop_core::{Gate, Gates};
 use nearhop_object::{FieldError, Schema, Shape, builtin};
@@ -65,20 +66,31 @@ pub fn schema() -> Schema {
 
 /// Drops fields whose gate is off, unless the stored object has them.
 pub(super) fn drop_disabled(new: &mut Value, old: Option<&Value>, gates: &Gates) {
-    let distribution = ("trafficDistribution", Gate::ServiceTrafficDistribution);
-    let fields = EXTRA_FIELDS.iter().map(|field| (field.name, field.gate)).chain([distribution]);
-    for (name, _) in fields.filter(|(_, gate)| !gates.on(*gate)) {
-        let in_use = old.is_some_and(|old| View::of(old).get(name).is_some());
-        if let (false, Some(spec)) = (in_use, spec_mut(new)) {
-            spec.remove(name);
-        }
+    for (name, _) in disabled(new, old, gates) {
+        spec_mut(new).map(|spec| spec.remove(name));
     }
 }
 
-const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
-const MODE: &str = "service.kubernetes.io/topology-mode";
+/// The fields that [`drop_disabled`] drops, with their gates.
+pub(super) fn disabled(
+    new: &Value,
+    old: Option<&Value>,
+    gates: &Gates,
+) -> Vec<(&'static str, Gate)> {
+    let distribution = ("trafficDistribution", Gate::ServiceTrafficDistribution);
+    let fields = EXTRA_FIELDS.iter().map(|field| (field.name, field.gate)).chain([distribution]);
+    let is_set = |object: &Value, name: &str| View::of(object).get(name).is_some();
+    let dropped = fields.filter(|(name, gate)| {
+        !gates.on(*gate) && is_set(new, name) && !old.is_some_and(|old| is_set(old, name))
+    });
+    dropped.collect()
+}
+
+pub(super) const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
+pub(super) const MODE: &str = "service.kubernetes.io/topology-mode";
 const KEYS: &str = "nearhop.dev/topology-keys";
-const OWN: [&str; 3] = ["nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone"];
+const OWN: [&str; 4] =
+    ["nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone", NO_PREFERENCE];
 
 /// Checks `spec.trafficDistribution`.
 pub(super) fn check_distribution(errors: &mut Errors, view: View<'_>, gates: &Gates) {
@@ -230,7 +242,9 @@ mod tests {
         let with = |value: &str| {
             check(&json!({"spec": {"trafficDistribution": value}}), &Gates::default())
         };
-        for value in ["PreferClose", "nearhop.dev/Balanced", "example.com/Fastest"] {
+        for value in
+            ["PreferClose", "nearhop.dev/Balanced", "nearhop.dev/None", "example.com/Fastest"]
+        {
             assert!(with(value).is_empty(), "{value}");
         }
         assert_eq!(
@@ -238,7 +252,8 @@ mod tests {
             [concat!(
                 r#"spec.trafficDistribution: Unsupported value: "nearhop.dev/balanced": "#,
                 r#"supported values: "PreferClose", "PreferSameZone", "PreferSameNode", "#,
-                r#""nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone""#
+                r#""nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone", "#,
+                r#""nearhop.dev/None""#
             )]
         );
         assert_eq!(with("a b/c").len(), 1);

@@ -4,7 +4,8 @@
 //!
 //! 1. decoding, then [`default`]; the client owns the result (managed fields);
 //! 2. [`crate::allocate::Allocator::allocate`]: addresses, ports and families;
-//! 3. [`prepare_create`] or [`prepare_update`]: fields that the client cannot choose;
+//! 3. [`warn_ignored`], then [`prepare_create`] or [`prepare_update`]: fields that the client cannot
+//!    choose;
 //! 4. validation of the metadata, then [`validate_create`] or [`validate_update`];
 //! 5. [`warnings`], the write, and `commit` or `rollback` of the allocation.
 //!
@@ -14,6 +15,7 @@ mod check;
 mod check_ips;
 mod default;
 mod extra;
+mod ignored;
 mod policies;
 mod prepare;
 mod view;
@@ -22,6 +24,7 @@ mod warn;
 pub use check::{validate_create, validate_status_update, validate_update};
 pub use default::default;
 pub use extra::schema;
+pub use ignored::{warn_ignored, warn_namespace_default};
 pub use prepare::{prepare_create, prepare_update};
 pub use warn::{status_warnings, warnings};
 

@@ -1,7 +1,7 @@
 //! The rules that a write of an object follows. A [`Resource`] holds the [`Strategy`] of its kind;
 //! the table of strategies is in `rows`, code that a kind needs is in the module of the kind.
 //!
-//! A write goes through decoding, [`default`], managed fields, [`prepare_create`] or
+//! A write goes through decoding, [`default`], managed fields, [`warn_ignored`], [`prepare_create`] or
 //! [`prepare_update`], [`validate_create`] or [`validate_update`], [`warnings`]. Objects are
 //! type-checked and normalised before; name, namespace, uid and creationTimestamp of a new object
 //! are set. Validation may report an error twice: each report becomes a cause, the message shows it
@@ -84,6 +84,8 @@ pub struct Strategy {
     prepare_status: fn(&mut Value, &Value, &Write<'_>),
     validate: fn(&Value, Option<&Value>, &Write<'_>) -> Errors,
     validate_status: fn(&Value, &Value, &Write<'_>) -> Errors,
+    /// Warnings about what the client sent, before `prepare_create` or `prepare_update`.
+    ignored: fn(&Value, Option<&Value>, &Write<'_>) -> Vec<String>,
     warnings: fn(&Value, Option<&Value>) -> Vec<String>,
     status_warnings: fn(&Value) -> Vec<String>,
     /// The fields that field selectors know.
@@ -247,6 +249,22 @@ pub fn validate_update(
         Some(_) => Vec::new(),
     });
     errors
+}
+
+/// The warnings about requests that the server does not store, or that have no effect with its
+/// feature gates. `new` is the object as the client sent it, before [`prepare_create`] (`old` is
+/// `None`) or [`prepare_update`].
+pub fn warn_ignored(
+    resource: &Resource,
+    subresource: Option<Subresource>,
+    new: &Value,
+    old: Option<&Value>,
+    context: &Context<'_>,
+) -> Vec<String> {
+    match subresource {
+        None => (resource.strategy.ignored)(new, old, &Write { resource, subresource, context }),
+        Some(_) => Vec::new(),
+    }
 }
 
 /// The warnings about an object that is created (`old` is `None`) or updated.

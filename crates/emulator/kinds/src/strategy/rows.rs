@@ -51,6 +51,7 @@ const PLAIN: Strategy = Strategy {
     prepare_status: |_, _, _| {},
     validate: |_, _, _| Vec::new(),
     validate_status: |_, _, _| Vec::new(),
+    ignored: |_, _, _| Vec::new(),
     warnings: |_, _| Vec::new(),
     status_warnings: |_| Vec::new(),
     fields: "",
@@ -147,6 +148,7 @@ const NAMESPACE: Strategy = Strategy {
         }
     },
     validate: |new, _, _| namespace::validate(new),
+    ignored: |new, _, write| service::warn_namespace_default(new, &write.context.cluster.gates),
     validate_status: |new, _, _| namespace::validate_status(new),
     fields: "status.phase",
     namespace_field: false,
@@ -234,6 +236,7 @@ const SERVICE: Strategy = Strategy {
         Some(old) => service::validate_update(new, old, write.context.cluster),
     },
     validate_status: |new, old, _| service::validate_status_update(new, old),
+    ignored: |new, old, write| service::warn_ignored(new, old, &write.context.cluster.gates),
     warnings: |new, _| service::warnings(new),
     status_warnings: service::status_warnings,
     fields: "spec.clusterIP spec.type",

@@ -41,6 +41,9 @@ use sweep::Sweep;
 const ORPHAN_DELAY: Duration = Duration::from_secs(2);
 /// How long a status write waits, so that a state that flaps is written only once.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
+/// How long a status write waits if only numbers in messages differ, so that a rollout does not
+/// cost a write of the status for each Pod.
+const NUMBERS_DELAY: Duration = Duration::from_secs(5);
 /// With `--once`, the controller gives up on a key after this many failures in a row.
 const ENOUGH_FAILURES: u32 = 5;
 /// The log has no warning for up to this many transient failures in a row.
@@ -159,7 +162,7 @@ impl Control {
             && slices.is_idle(soon)
             && self.sweep.is_settled()
             && slices.has_given_up(ENOUGH_FAILURES)
-            && status.is_idle(soon)
+            && status.is_idle(now.instant + NUMBERS_DELAY)
             && (forbidden || status.has_given_up(ENOUGH_FAILURES))
             && self.locators.as_ref().is_none_or(|work| work.is_settled(soon, ENOUGH_FAILURES))
     }

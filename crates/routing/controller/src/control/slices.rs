@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearhop_core::condition::{Writing, judge};
+use nearhop_core::condition::{Writing, judge, judge_reach};
 use nearhop_core::model::Service;
 use nearhop_core::world::PlanTime;
 use nearhop_core::{Affected, Change, IntentDecision, Kind, ServiceKey, SlicePlan};
@@ -34,6 +34,10 @@ impl Control {
     /// Enqueues the Services and PodLocators that a change of an object of this kind affects.
     pub(super) fn enqueue(&mut self, affected: Affected, kind: Kind, now: Now) {
         self.enqueue_locators(&affected.locators, kind, now);
+        // A plan judges the reach as well.
+        for key in affected.reach.difference(&affected.plan) {
+            self.judge_reach_again(key, now);
+        }
         for key in affected.plan {
             let gone = self.world.service(&key).is_none();
             if gone {
@@ -211,11 +215,27 @@ impl Control {
         now: Now,
     ) {
         let domain = &self.choices.condition_domain;
-        let judgements = judge(domain, service, intent, plan, writing);
+        let reach = self.world.reach(&service.key);
+        let judgements = judge(domain, service, intent, plan, writing, reach.as_ref());
         let problem = problem(&service.key, plan, writing);
-        if self.status.statuses.assess(service, Assessment { judgements, problem }) {
-            self.enqueue_status(&service.key, now);
+        let due = self.status.statuses.assess(service, Assessment { judgements, problem });
+        self.enqueue_due(&service.key, due, now);
+    }
+
+    /// Judges which nodes the hard topology keys of a Service cut off, after nodes have changed.
+    /// Its slices stay as they are, so this costs no plan.
+    fn judge_reach_again(&mut self, key: &ServiceKey, now: Now) {
+        // The result of a write is judged anyway.
+        if self.slices.is_in_flight(key) {
+            return;
         }
+        let Some(service) = self.world.service(key) else { return };
+        let Some((intent, reach)) = self.world.intent(key).zip(self.world.reach(key)) else {
+            return;
+        };
+        let judgement = judge_reach(&self.choices.condition_domain, service, intent, &reach);
+        let due = self.status.statuses.judge_again(key, judgement);
+        self.enqueue_due(key, due, now);
     }
 }
 

@@ -6,14 +6,23 @@ use nearhop_core::ServiceKey;
 use nearhop_runtime::client::ApiFailure;
 use tracing::{debug, warn};
 
-use super::{Control, Now, STATUS_DELAY};
-use crate::status::StatusWrite;
+use super::{Control, NUMBERS_DELAY, Now, STATUS_DELAY};
 use crate::status::write::StatusOutcome;
+use crate::status::{Due, StatusWrite};
 use crate::throttle::{FORBIDDEN_PAUSE, retry};
 
 impl Control {
     pub(super) fn enqueue_status(&mut self, key: &ServiceKey, now: Now) {
         self.status.queue.add(key, now.instant + STATUS_DELAY);
+    }
+
+    pub(super) fn enqueue_due(&mut self, key: &ServiceKey, due: Due, now: Now) {
+        let delay = match due {
+            Due::Never => return,
+            Due::Soon => STATUS_DELAY,
+            Due::Later => NUMBERS_DELAY,
+        };
+        self.status.queue.add(key, now.instant + delay);
     }
 
     /// Takes the next status to write if no slices wait for a worker: slices have priority.

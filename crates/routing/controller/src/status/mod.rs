@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use nearhop_api::{Meta, Version};
-use nearhop_core::condition::Judgement;
+use nearhop_core::condition::{Judgement, REACHABLE, is_no_news, is_reported_elsewhere};
 use nearhop_core::hint::{AUTO_DISABLED, AUTO_ENABLED, EventKind};
 use nearhop_core::model::Service;
 use nearhop_core::{Condition, ConditionStatus, Name, ObjectRef, ServiceKey};
@@ -77,6 +77,17 @@ pub(crate) struct StatusWrite {
     /// All conditions that nearhop owns, if they differ from the status.
     pub(crate) conditions: Option<Vec<Condition>>,
     pub(crate) events: Vec<ServiceEvent>,
+}
+
+/// When a status must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It is as it should be.
+    Never,
+    /// A condition or an event is new.
+    Soon,
+    /// Only numbers in messages differ.
+    Later,
 }
 
 /// The queue of Services whose status must be written.
@@ -160,20 +171,34 @@ impl Statuses {
         let field = rest.and_then(|rest| {
             rest.strip_suffix("Accepted").or_else(|| rest.strip_suffix("Programmed"))
         });
-        matches!(field, Some("TrafficDistribution" | "RoutingPreference"))
+        rest == Some(REACHABLE)
+            || matches!(field, Some("TrafficDistribution" | "RoutingPreference"))
     }
 
-    /// Records an assessment. Returns whether there is something to write.
-    pub(crate) fn assess(&mut self, service: &Service, assessment: Assessment) -> bool {
+    /// Records an assessment.
+    pub(crate) fn assess(&mut self, service: &Service, assessment: Assessment) -> Due {
         let entry = self.entries.entry(service.key.clone()).or_default();
         let old = service.created.is_some_and(|created| created < self.started);
         if entry.assessment.is_none() && old {
             entry.problem_before = assessment.problem.clone();
         }
-        let something =
-            !entry.shows(&assessment.judgements) || !entry.transitions(&assessment).is_empty();
+        let due = entry.due(&assessment);
         entry.assessment = Some(assessment);
-        something
+        due
+    }
+
+    /// Replaces one judgement of the assessment. Without an assessment there is nothing to replace:
+    /// the first plan makes one.
+    pub(crate) fn judge_again(&mut self, key: &ServiceKey, judgement: Judgement) -> Due {
+        let Some(entry) = self.entries.get_mut(key) else { return Due::Never };
+        let Some(mut assessment) = entry.assessment.take() else { return Due::Never };
+        let same = |old: &&mut Judgement| old.question == judgement.question;
+        if let Some(old) = assessment.judgements.iter_mut().find(same) {
+            *old = judgement;
+        }
+        let due = entry.due(&assessment);
+        entry.assessment = Some(assessment);
+        due
     }
 
     /// Takes what to write for a Service now.
@@ -224,6 +249,22 @@ impl Entry {
             })
         };
         self.seen.len() == judgements.len() && judgements.iter().all(shown)
+    }
+
+    /// When to write an assessment.
+    fn due(&self, assessment: &Assessment) -> Due {
+        if self.shows(&assessment.judgements) && self.transitions(assessment).is_empty() {
+            return Due::Never;
+        }
+        let agrees = |judgement: &Judgement| {
+            self.seen.iter().any(|seen| {
+                seen.observed_generation == self.generation && judgement.agrees_with(seen)
+            })
+        };
+        let only_numbers = self.seen.len() == assessment.judgements.len()
+            && assessment.judgements.iter().all(agrees)
+            && self.transitions(assessment).is_empty();
+        if only_numbers { Due::Later } else { Due::Soon }
     }
 
     /// How many of the `wanted` events may be written now.
@@ -279,39 +320,34 @@ impl Entry {
     }
 
     fn transition(&self, judgement: &Judgement) -> Option<ServiceEvent> {
-        let was_false = match &self.reported {
+        let before = match &self.reported {
             Some(reported) => {
                 let before =
                     reported.judgements.iter().find(|reported| reported.kind == judgement.kind);
                 if before.is_some_and(|before| before.same_as(judgement)) {
                     return None;
                 }
-                before.map(|before| before.status)
+                before.map(|before| (before.status, before.reason))
             }
             None => {
                 let seen = self.seen.iter().find(|seen| seen.kind == judgement.kind);
                 if seen.is_some_and(|seen| judgement.agrees_with(seen)) {
                     return None;
                 }
-                seen.map(|seen| seen.status)
+                seen.map(|seen| (seen.status, seen.reason.as_str()))
             }
         };
         // A condition that is True from the start causes no event. An exception is `Auto`:
         // Kubernetes' own controller reports its first hints, too.
         let is_news = judgement.status == ConditionStatus::False
-            || was_false == Some(ConditionStatus::False)
+            || before.is_some_and(|(status, reason)| {
+                status == ConditionStatus::False && !is_no_news(reason)
+            })
             || judgement.event.is_some();
-        // `problem` reports failures, with the reasons of Kubernetes' own controller. A request
-        // that is not accepted is never programmed, so `NotAccepted` needs no event.
-        let reported_elsewhere =
-            matches!(judgement.reason, "WriteFailed" | "NodeUnknown" | "NotAccepted");
         let own = || (judgement.reason, judgement.message.clone());
         let (reason, message) = judgement.event.clone().unwrap_or_else(own);
-        (is_news && !reported_elsewhere).then(|| ServiceEvent {
-            kind: judgement.event_kind(),
-            reason,
-            message,
-        })
+        let silent = is_no_news(judgement.reason) || is_reported_elsewhere(judgement.reason);
+        (is_news && !silent).then(|| ServiceEvent { kind: judgement.event_kind(), reason, message })
     }
 }
 
@@ -368,9 +404,9 @@ mod tests {
     }
 
     fn report(statuses: &mut Statuses, assessment: Assessment) -> Option<StatusWrite> {
-        let something = statuses.assess(&service(), assessment);
+        let due = statuses.assess(&service(), assessment);
         let write = statuses.take_write(&key(), now());
-        assert_eq!(something, write.is_some());
+        assert_eq!(due != Due::Never, write.is_some());
         // The watch returns the written conditions.
         if let Some(StatusWrite { conditions: Some(conditions), .. }) = &write {
             assert!(!statuses.observe(&key(), &meta(conditions.clone())));
@@ -402,6 +438,34 @@ mod tests {
         let fine = judgement(ConditionStatus::True, "HintsWritten", "");
         let reported = report(&mut statuses, assessment(fine)).unwrap();
         assert_eq!(reported.events[0].kind, EventKind::Normal);
+    }
+
+    #[test]
+    fn changed_numbers_are_written_later_and_transitions_soon() {
+        let mut statuses = seen(Vec::new());
+        let zones = |zones: &str, nodes: u32| {
+            let mut judgement = judgement(ConditionStatus::False, "NoEndpointInZone", zones);
+            judgement.message = format!("{zones}: {nodes} nodes");
+            assessment(judgement)
+        };
+        report(&mut statuses, zones("zones b, c", 4)).unwrap();
+        assert_eq!(statuses.assess(&service(), zones("zones b, c", 5)), Due::Later);
+        assert_eq!(statuses.assess(&service(), zones("zones b, c", 4)), Due::Never);
+        assert_eq!(statuses.assess(&service(), zones("zones b", 4)), Due::Soon);
+        // After a restart, too: `zones b` is not about the zones of `zones b, c`.
+        let shown = zones("zones b, c", 4).judgements[0].condition(None, 0, now());
+        let mut restarted = seen(vec![shown]);
+        assert_eq!(restarted.assess(&service(), zones("zones b, c", 5)), Due::Later);
+        assert_eq!(report(&mut restarted, zones("zones b", 4)).unwrap().events.len(), 1);
+    }
+
+    #[test]
+    fn a_service_without_endpoints_is_no_news() {
+        let mut statuses = seen(Vec::new());
+        let none = judgement(ConditionStatus::False, "NoEndpoint", "endpoints");
+        assert_eq!(report(&mut statuses, assessment(none)).unwrap().events, []);
+        let fine = judgement(ConditionStatus::True, "EndpointForEveryNode", "");
+        assert_eq!(report(&mut statuses, assessment(fine)).unwrap().events, []);
     }
 
     /// Statuses that wrote a condition as version 8 of the Service.
@@ -460,10 +524,11 @@ mod tests {
         let assessment = || Assessment { judgements: Vec::new(), problem: Some(problem.clone()) };
         let mut statuses = seen(Vec::new());
         let old = Service { created: Some(Timestamp::UNIX_EPOCH), ..service() };
-        assert!(!statuses.assess(&old, assessment()));
+        assert_eq!(statuses.assess(&old, assessment()), Due::Never);
         let mut statuses = seen(Vec::new());
-        assert!(
+        assert_eq!(
             statuses.assess(&service(), assessment()),
+            Due::Soon,
             "the problem of a new Service is reported"
         );
     }

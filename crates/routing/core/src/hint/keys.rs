@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::close::{Closeness, write_close};
-use super::{HintOutcome, Hinted, write_hints};
+use super::{HintOutcome, HintRefusal, Hinted, write_hints};
 use crate::intent::TopologyKeys;
 use crate::key::Name;
 use crate::labels::well_known;
@@ -38,16 +38,18 @@ pub(super) fn hint_keys(
         zone: keys.keys.iter().any(|key| *key == well_known::ZONE),
         node: first.is_some_and(|key| *key == well_known::HOSTNAME),
     };
-    let outcome = if close.zone || close.node {
-        write_close(lists, close, &routing)
+    if close.zone || close.node {
+        // Nodes follow the annotation. Hints that are missing for some endpoints change what other
+        // proxies do, and not what was requested.
+        write_close(lists, close, &routing);
     } else {
         write_hints(lists, &mut |_| None, &routing);
-        HintOutcome::Written
-    };
-    let mut hinted = Hinted::new(outcome);
-    if too_long.get() {
-        hinted.problems.push(annotation_too_long(input));
     }
+    if !too_long.get() {
+        return Hinted::new(HintOutcome::Written);
+    }
+    let mut hinted = Hinted::new(HintOutcome::Refused(HintRefusal::RoutingTooLong));
+    hinted.problems.push(annotation_too_long(input));
     hinted
 }
 

@@ -129,6 +129,12 @@ pub enum HintRefusal {
     /// The capacity of the cluster's zones is unknown.
     #[error("The zones of the cluster are not known")]
     NoCapacity,
+    /// The label values of the nodes of a slice do not fit into its annotation.
+    #[error(
+        "the label values of its nodes do not fit into the annotation of an EndpointSlice; nodes \
+         use its standard hints"
+    )]
+    RoutingTooLong,
 }
 
 /// Reason of the event for Auto hints that are set, as in upstream.

@@ -201,7 +201,7 @@ pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
 }
 
 /// The candidates of a set: ready endpoints, else endpoints that still serve while they terminate.
-fn candidates<'e, 'a>(
+pub(super) fn candidates<'e, 'a>(
     endpoints: &'e [RouteEndpoint<'a>],
     wanted: impl Fn(&RouteEndpoint<'a>) -> bool,
 ) -> (Vec<&'e RouteEndpoint<'a>>, Candidates) {
@@ -238,6 +238,28 @@ fn choose_cluster(input: RouteInput<'_>) -> RouteSet {
     let mut cascade = Cascade { endpoints, place: input.place, tried: Vec::new() };
     let (tier, backends) = cascade.choose(input.routing, input.gates, candidates);
     RouteSet { backends, reason: Reason { tier, candidates, tried: cascade.tried } }
+}
+
+/// KEP-536: the first key for which an endpoint has the same value as the node. `value_of` returns
+/// the node's value of the key at a position, `find` the endpoints with a value; `missed` gets each
+/// key before the match.
+pub(super) fn first_match<'v, T>(
+    keys: &[Name],
+    value_of: impl Fn(usize) -> Option<&'v Name>,
+    find: impl Fn(usize, &Name) -> Option<T>,
+    mut missed: impl FnMut(Tried),
+) -> Option<(usize, T)> {
+    for (at, key) in keys.iter().enumerate() {
+        let miss = match value_of(at) {
+            None => Miss::NodeWithoutLabel(key.clone()),
+            Some(value) => match find(at, value) {
+                Some(found) => return Some((at, found)),
+                None => Miss::NoMatchingEndpoint { key: key.clone(), value: value.clone() },
+            },
+        };
+        missed(Tried { tier: Tier::Key(key.clone()), miss });
+    }
+    None
 }
 
 /// The candidates, and the tiers tried so far.
@@ -285,26 +307,24 @@ impl Cascade<'_, '_> {
         self.endpoints.iter().filter_map(|e| Some(backend(e, weight(e)?))).collect()
     }
 
-    /// KEP-536: the first key for which an endpoint has the same value as the node.
     fn by_keys(&mut self, routing: &KeyRouting) -> (Tier, Vec<Backend>) {
-        for (at, key) in routing.keys.iter().enumerate() {
-            let Some(value) = self.place.labels.get(key) else {
-                self.miss::<()>(Tier::Key(key.clone()), Miss::NodeWithoutLabel(key.clone()));
-                continue;
-            };
-            let there =
-                |e: &RouteEndpoint<'_>| e.place.get(at).and_then(Option::as_ref) == Some(value);
-            let backends = self.take(|endpoint| there(endpoint).then_some(1));
-            if !backends.is_empty() {
-                return (Tier::Key(key.clone()), backends);
-            }
-            let miss = Miss::NoMatchingEndpoint { key: key.clone(), value: value.clone() };
-            self.miss::<()>(Tier::Key(key.clone()), miss);
-        }
-        if routing.soft {
-            (Tier::AnyKey, self.take(|_| Some(1)))
-        } else {
-            (Tier::OutOfReach, Vec::new())
+        let mut tried = Vec::new();
+        let found = first_match(
+            &routing.keys,
+            |at| self.place.labels.get(&routing.keys[at]),
+            |at, value| {
+                let there =
+                    |e: &RouteEndpoint<'_>| e.place.get(at).and_then(Option::as_ref) == Some(value);
+                let backends = self.take(|endpoint| there(endpoint).then_some(1));
+                (!backends.is_empty()).then_some(backends)
+            },
+            |miss| tried.push(miss),
+        );
+        self.tried.append(&mut tried);
+        match found {
+            Some((at, backends)) => (Tier::Key(routing.keys[at].clone()), backends),
+            None if routing.soft => (Tier::AnyKey, self.take(|_| Some(1))),
+            None => (Tier::OutOfReach, Vec::new()),
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! The data plane reads only EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
 //! them, [`choose`] decides, [`reason`] explains the choice, [`exclude`] explains why an endpoint
-//! is not used, [`table`] contains all decisions of a node, and `without_local` counts the
-//! Service ports with policy Local that have no endpoint on the node.
+//! is not used, [`table`] contains all decisions of a node, [`reach`] finds the nodes that hard
+//! topology keys cut off, and `without_local` counts the Service ports with policy Local that have
+//! no endpoint on the node.
 
 pub mod choose;
 pub mod collect;
 pub mod exclude;
+pub mod reach;
 pub mod reason;
 pub mod table;
 pub(crate) mod without_local;
@@ -18,6 +20,7 @@ pub use choose::{
 };
 pub use collect::{Agreed, PortEndpoints, Position, RouteEndpoint, agreed_routing, port_endpoints};
 pub use exclude::{Exclusion, explain_excluded};
+pub use reach::Reach;
 pub use reason::{Candidates, Miss, Reason, Tier, Tried};
 pub use table::{Route, RouteKey, RouteTable};
 pub use without_local::{WithoutLocal, count_without_local};

@@ -64,6 +64,8 @@ pub struct SlicePlan {
     pub state: HintState,
     /// The outcome of the hints, by family.
     pub outcome: BTreeMap<Family, HintOutcome>,
+    /// The slices that carry the request, if it is possible.
+    pub hinted: HintedSlices,
     /// Events to raise on the Service: transitions only.
     pub events: Vec<HintEvent>,
     /// Pods that are left out because their Node is unknown. The Service must be planned again
@@ -75,6 +77,26 @@ pub struct SlicePlan {
     pub counts: BTreeMap<Family, PackCounts>,
     /// When to plan again without a change (for a change of weights that has to wait).
     pub again_at: Option<Timestamp>,
+}
+
+/// How many slices carry the hints or the routing of a Service, and for how many endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HintedSlices {
+    /// Slices with ready endpoints.
+    pub slices: usize,
+    /// Their ready endpoints.
+    pub endpoints: usize,
+}
+
+impl HintedSlices {
+    fn count(&mut self, lists: &SliceLists) {
+        let slices = lists.create.iter().chain(&lists.update);
+        for slice in slices.chain(lists.unchanged.iter().map(Arc::as_ref)) {
+            let ready = slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()).count();
+            self.slices += usize::from(ready > 0);
+            self.endpoints += ready;
+        }
+    }
 }
 
 impl SlicePlan {
@@ -121,6 +143,9 @@ fn plan_family(input: &PlanInput<'_>, labels: &Labels, family: Family, plan: &mu
     let pack::Packed { mut lists, delete, counts } =
         pack::pack(context, family, &existing, desired);
     let hinted = hint_slices(&mut lists, input, family, &mut plan.state);
+    if hinted.outcome == HintOutcome::Written {
+        plan.hinted.count(&lists);
+    }
     plan.outcome.insert(family, hinted.outcome);
     plan.events.extend(hinted.events);
     plan.problems.extend(hinted.problems);

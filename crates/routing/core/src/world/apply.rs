@@ -32,6 +32,7 @@ impl World {
         if std::mem::take(&mut self.capacity_stale) {
             self.remeasure(&mut touched);
         }
+        touched.reach.extend(self.node_groups.take_changed().cloned());
         touched
     }
 
@@ -136,8 +137,20 @@ impl World {
             self.file_service(service, intent, selector_before.flatten());
         }
         self.note_service(&key);
+        self.note_keys(&key);
         let locators = self.touch_named(&key, &named_before);
         Affected { locators, ..touch_service(key) }
+    }
+
+    /// Groups the nodes by the hard topology keys of a Service, if it has any.
+    fn note_keys(&mut self, key: &ServiceKey) {
+        let entry = self.services.get(key).filter(|entry| entry.service.wants_slices());
+        let keys = match entry.map(|entry| &entry.intent.intent) {
+            Some(Intent::Keys(keys)) if !keys.soft => Some(keys.keys.as_slice()),
+            _ => None,
+        };
+        let nodes = self.nodes.values().filter_map(|entry| entry.node.as_ref());
+        self.node_groups.set_keys(key, keys, nodes);
     }
 
     /// Indexes a new Service, or a Service with a new selector.
@@ -169,6 +182,7 @@ impl World {
             self.selectors.remove(key, selector);
         }
         self.note(ObjectRef::Service(key.clone()), Vec::new());
+        self.note_keys(key);
         let locators = self.touch_named(key, &named_before);
         Affected { locators, ..touch_service(key.clone()) }
     }
@@ -226,6 +240,7 @@ impl World {
             if entry.intent != intent {
                 entry.intent = intent;
                 self.note_service(&key);
+                self.note_keys(&key);
                 touched.locators.extend(self.touch_named(&key, &named_before));
                 touched.plan.insert(key);
             }
@@ -352,6 +367,7 @@ impl World {
         let before = std::mem::replace(&mut entry.node, now.clone());
         let rejoined = std::mem::take(&mut entry.pods);
         self.ranges.set(before.as_deref(), now.as_deref());
+        self.node_groups.move_node(before.as_deref(), now.as_deref());
         let mut touched = Affected::default();
         let relocated = self.copied.node_differs(before.as_deref(), now.as_deref());
         for pod in rejoined {

@@ -9,6 +9,7 @@ mod apply;
 mod by_name;
 mod intern;
 mod locators;
+mod node_groups;
 mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,13 @@ use crate::locate::{Located, LocatorLabels, Locators, NodeRanges};
 use crate::model::{Namespace, Node, Pod, Service, ServiceCidr, Slice};
 use crate::object::ObjectRef;
 use crate::problem::Problem;
+use crate::route::reach::{Reach, judge_reach};
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
 use by_name::{ByName, Named};
 use intern::Interner;
 use locators::Copied;
+pub(crate) use node_groups::Groups;
+use node_groups::NodeGroups;
 use select::Selectors;
 
 /// The operator's settings. They do not change during the life of a world.
@@ -106,6 +110,9 @@ pub struct Affected {
     pub plan: BTreeSet<ServiceKey>,
     /// Services whose routes must be chosen again.
     pub routes: BTreeSet<ServiceKey>,
+    /// Services whose hard topology keys may cut off other nodes than before: nodes came, went, or
+    /// changed a label that the keys name. Their slices stay.
+    pub reach: BTreeSet<ServiceKey>,
     /// Nodes whose place has changed.
     pub nodes: BTreeSet<Name>,
     /// Pods whose PodLocators must be planned again.
@@ -117,6 +124,7 @@ impl Affected {
     pub fn is_empty(&self) -> bool {
         self.plan.is_empty()
             && self.routes.is_empty()
+            && self.reach.is_empty()
             && self.nodes.is_empty()
             && self.locators.is_empty()
     }
@@ -125,6 +133,7 @@ impl Affected {
     pub fn merge(&mut self, other: Self) {
         self.plan.extend(other.plan);
         self.routes.extend(other.routes);
+        self.reach.extend(other.reach);
         self.nodes.extend(other.nodes);
         self.locators.extend(other.locators);
     }
@@ -185,6 +194,7 @@ pub struct World {
     locators: Locators,
     copied: Copied,
     ranges: NodeRanges,
+    node_groups: NodeGroups,
     capacity: Capacity,
     /// Whether a Node changed after the last computation of the capacity. Always false after
     /// `apply`.
@@ -206,6 +216,7 @@ impl PartialEq for World {
             && self.locators == other.locators
             && self.copied == other.copied
             && self.ranges == other.ranges
+            && self.node_groups == other.node_groups
             && self.capacity == other.capacity
             && self.problems == other.problems
             && self.nodes_equal(other)
@@ -397,6 +408,16 @@ impl World {
         let retired = |slice: &&Arc<Slice>| !slice.deleting && self.is_retired(slice);
         plan.delete.extend(self.slices(&entry.service.key).filter(retired).cloned());
         Some(plan)
+    }
+
+    /// Which nodes the hard topology keys of a Service cut off, by the slices that nearhop manages.
+    /// `None` if it has no hard keys, no slices by nearhop, or no port that follows the keys.
+    pub fn reach(&self, key: &ServiceKey) -> Option<Reach> {
+        let entry = self.services.get(key)?;
+        let (keys, groups) = self.node_groups.of(key)?;
+        let slices: Vec<&Slice> =
+            self.routed_slices(key).filter(|slice| !self.is_retired(slice)).collect();
+        judge_reach(&entry.service, &slices, keys, groups)
     }
 
     /// Whether nearhop managed this slice when it ran in another mode.

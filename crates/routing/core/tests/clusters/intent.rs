@@ -28,7 +28,7 @@ fn every_field_and_annotation_sets_its_intent() {
         ("topology-aware-hints=Auto", "Auto", Spelling::TopologyAwareHintsAnnotation),
         ("topology-mode=Disabled", "Default", Spelling::Nowhere),
         ("traffic-policy=PreferZone", "Auto", Spelling::TrafficPolicyField),
-        ("traffic-policy=Local", "Default", Spelling::Nowhere),
+        ("traffic-policy=Cluster", "Default", Spelling::Nowhere),
         ("topology-keys=rack,*", "Keys [rack, *]", Spelling::TopologyKeysField),
         ("topology-keys-annotation=rack", "Keys [rack]", Spelling::TopologyKeysAnnotation),
         (
@@ -57,6 +57,8 @@ fn every_field_and_annotation_sets_its_intent() {
         ),
         ("routing-preference=Zone", "SameZone", Spelling::RoutingPreferenceField),
         ("routing-preference=Spread", "Spread", Spelling::RoutingPreferenceField),
+        ("traffic-distribution=nearhop.dev/None", "Spread", Spelling::TrafficDistributionField),
+        ("routing-preference=nearhop.dev/None", "Spread", Spelling::RoutingPreferenceField),
         ("routing-preference=Default", "Default", Spelling::Nowhere),
         (
             "routing-preference=nearhop.dev/Balanced",
@@ -95,7 +97,12 @@ fn earlier_rows_take_precedence() {
             .iter()
             .map(|(_, spelling)| (*spelling, PassedOver::Overruled(rows[first].1)))
             .collect();
-        assert_eq!(decision.passed_over, below);
+        let ignored = decision.passed_over.iter().map(|ignored| (ignored.spelling, ignored.why));
+        let ignored = ignored.map(|(spelling, why)| match why {
+            PassedOver::Repeated(by) => (spelling, PassedOver::Overruled(by)),
+            why => (spelling, why),
+        });
+        assert_eq!(ignored.collect::<Vec<_>>(), below);
     }
 }
 
@@ -121,7 +128,7 @@ fn fields_of_a_disabled_feature_gate_are_ignored() {
     for (asks, gate) in cases {
         let decision = decide_with(asks, with_draft().without(gate));
         assert_eq!(decision.intent.to_string(), "Default", "{asks}");
-        let why = decision.passed_over.first().map(|(_, why)| why.clone());
+        let why = decision.passed_over.first().map(|ignored| ignored.why);
         assert_eq!(why, Some(PassedOver::GateOff(gate)), "{asks}");
     }
     let off = with_draft().without(Gate::ServiceTrafficDistribution);
@@ -147,6 +154,7 @@ fn unknown_values_are_reported_and_ignored() {
             "metadata.annotations[service.kubernetes.io/topology-aware-hints]",
         ),
         ("traffic-policy=Near", "spec.trafficPolicy"),
+        ("traffic-policy=Local", "spec.trafficPolicy"),
         ("traffic-distribution=Closest", "spec.trafficDistribution"),
         ("traffic-distribution=example.com/Fast", "spec.trafficDistribution"),
         ("routing-preference=Rack", "spec.routingPreference"),
@@ -185,7 +193,12 @@ fn namespace_and_cluster_defaults_apply() {
     let wrong = decide("traffic-distribution=Oops", same_node, "");
     assert_eq!(wrong.spelling, Spelling::ClusterDefault);
     assert_eq!(wrong.problems[0].subject.to_string(), "Namespace default");
-    assert_eq!(wrong.accepted, Accepted::Yes, "the fields of the Service are valid");
+    assert_eq!(wrong.accepted, Accepted::UnknownValue(Spelling::NamespaceDefault));
+    let own = decide("traffic-distribution=Oops", None, zone);
+    assert_eq!(own.accepted, Accepted::Yes, "the Service does not use the default");
+    assert_eq!(own.problems, []);
+    let out = decide(zone, same_node, "traffic-distribution=nearhop.dev/None");
+    assert_eq!(out.intent.to_string(), "Spread");
     let wrong = decide("", Some("Oops"), "");
     assert_eq!(wrong.problems[0].subject.to_string(), "setting --default-traffic-distribution");
 }

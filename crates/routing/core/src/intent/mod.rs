@@ -3,6 +3,16 @@
 //! A Service can request topology in eight places, which five documents define. [`decide_intent`]
 //! reads them in order of precedence. The first valid request wins; the decision lists the others,
 //! each with the reason why it does not count.
+//!
+//! ```text
+//!   spelling  the fields, annotations and flags
+//!   value     what a value means in its place
+//!   ignored   the requests that do not count, as sentences for conditions and API warnings
+//! ```
+
+mod ignored;
+mod spelling;
+mod value;
 
 use std::fmt;
 
@@ -12,7 +22,9 @@ use crate::labels::well_known;
 use crate::model::{Namespace, Service};
 use crate::object::ObjectRef;
 use crate::problem::{Problem, Subject, quote};
-use crate::routing::split_keys;
+pub use spelling::Spelling;
+pub use value::{MaxOverload, NO_PREFERENCE, check_distribution};
+use value::{Meaning, read_distribution, read_keys, read_mode, read_policy, read_preference};
 
 /// The requested routing, independent of the field or annotation that requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,130 +87,27 @@ impl fmt::Display for TopologyKeys {
     }
 }
 
-/// The setting of Balanced: how far above the mean load an endpoint may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxOverload {
-    /// In thousandths of the mean (200 is 20 %).
-    Permille(u32),
-    /// No limit: the same as SameZone.
-    Unlimited,
-}
-
-impl Default for MaxOverload {
-    fn default() -> Self {
-        Self::Permille(200)
-    }
-}
-
-impl MaxOverload {
-    /// Reads `20%`, `12.5%`, `0%` or `inf`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        if text.eq_ignore_ascii_case("inf") {
-            return Some(Self::Unlimited);
-        }
-        let (whole, fraction) = match text.strip_suffix('%')?.split_once('.') {
-            Some((whole, fraction)) => (whole, fraction),
-            None => (text.strip_suffix('%')?, "0"),
-        };
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-        if !digits(whole) || !digits(fraction) || fraction.len() > 1 {
-            return None;
-        }
-        let permille =
-            whole.parse::<u32>().ok()?.checked_mul(10)? + fraction.parse::<u32>().ok()?;
-        (permille <= 100_000).then_some(Self::Permille(permille))
-    }
-}
-
-impl fmt::Display for MaxOverload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unlimited => f.write_str("inf"),
-            Self::Permille(permille) if permille % 10 == 0 => write!(f, "{}%", permille / 10),
-            Self::Permille(permille) => write!(f, "{}.{}%", permille / 10, permille % 10),
-        }
-    }
-}
-
-/// The field, annotation or flag that requests an intent, in order of precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Spelling {
-    /// `service.kubernetes.io/topology-aware-hints`, the older name of `topology-mode`.
-    TopologyAwareHintsAnnotation,
-    /// `service.kubernetes.io/topology-mode`.
-    TopologyModeAnnotation,
-    /// `spec.trafficPolicy`.
-    TrafficPolicyField,
-    /// `spec.topologyKeys`.
-    TopologyKeysField,
-    /// `nearhop.dev/topology-keys`.
-    TopologyKeysAnnotation,
-    /// `nearhop.dev/traffic-distribution`.
-    TrafficDistributionAnnotation,
-    /// `spec.trafficDistribution`.
-    TrafficDistributionField,
-    /// `spec.routingPreference`.
-    RoutingPreferenceField,
-    /// `nearhop.dev/routing-preference`.
-    RoutingPreferenceAnnotation,
-    /// `nearhop.dev/traffic-distribution` on the Namespace.
-    NamespaceDefault,
-    /// `--default-traffic-distribution`.
-    ClusterDefault,
-    /// Nothing is requested.
-    Nowhere,
-}
-
-impl Spelling {
-    /// The field's path in its object.
-    pub fn field(self) -> &'static str {
-        self.place().0
-    }
-
-    fn gate(self) -> Option<Gate> {
-        self.place().1
-    }
-
-    fn place(self) -> (&'static str, Option<Gate>) {
-        const AUTO: Option<Gate> = Some(Gate::TopologyAwareHints);
-        const KEYS: Option<Gate> = Some(Gate::ServiceTopology);
-        const DISTRIBUTION: Option<Gate> = Some(Gate::ServiceTrafficDistribution);
-        const PREFERENCE: Option<Gate> = Some(Gate::ServiceRoutingPreference);
-        match self {
-            Self::TopologyAwareHintsAnnotation => {
-                ("metadata.annotations[service.kubernetes.io/topology-aware-hints]", AUTO)
-            }
-            Self::TopologyModeAnnotation => {
-                ("metadata.annotations[service.kubernetes.io/topology-mode]", AUTO)
-            }
-            Self::TrafficPolicyField => ("spec.trafficPolicy", AUTO),
-            Self::TopologyKeysField => ("spec.topologyKeys", KEYS),
-            Self::TopologyKeysAnnotation => {
-                ("metadata.annotations[nearhop.dev/topology-keys]", KEYS)
-            }
-            Self::TrafficDistributionAnnotation | Self::NamespaceDefault => {
-                ("metadata.annotations[nearhop.dev/traffic-distribution]", DISTRIBUTION)
-            }
-            Self::TrafficDistributionField => ("spec.trafficDistribution", DISTRIBUTION),
-            Self::RoutingPreferenceField => ("spec.routingPreference", PREFERENCE),
-            Self::RoutingPreferenceAnnotation => {
-                ("metadata.annotations[nearhop.dev/routing-preference]", PREFERENCE)
-            }
-            Self::ClusterDefault => ("--default-traffic-distribution", DISTRIBUTION),
-            Self::Nowhere => ("", None),
-        }
-    }
+/// A request that is present and does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ignored {
+    /// The field, annotation or flag.
+    pub spelling: Spelling,
+    /// The value as written.
+    pub value: Name,
+    /// Why it does not count.
+    pub why: PassedOver,
 }
 
 /// Why a request that is present does not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedOver {
     /// Its feature gate is off.
     GateOff(Gate),
     /// A request with higher precedence decides.
     Overruled(Spelling),
-    /// Its value is unknown or invalid, and counts as unset (KEP-3015).
+    /// A request with higher precedence decides and means the same.
+    Repeated(Spelling),
+    /// Its value is unknown or invalid, and counts as unset (KEP-3015). The problems have the cause.
     Refused,
 }
 
@@ -223,7 +132,7 @@ pub struct IntentDecision {
     /// The value as written (it appears in metric labels); empty if nothing is requested.
     pub value: Name,
     /// The other requests, in order of precedence, and why they do not count.
-    pub passed_over: Vec<(Spelling, PassedOver)>,
+    pub passed_over: Vec<Ignored>,
     /// The result for the Accepted condition.
     pub accepted: Accepted,
     /// Values that are unknown or invalid.
@@ -248,15 +157,6 @@ struct Request {
     meaning: Meaning,
 }
 
-enum Meaning {
-    Intent(Intent),
-    /// A known value that requests nothing (`Disabled`, `Default`, `Cluster`): the next place is
-    /// read.
-    Nothing,
-    /// Counts as unset, with the reason.
-    Refused(String),
-}
-
 /// Decides what a Service requests, by the table "What a Service can ask for", from top to bottom.
 pub fn decide_intent(service: &Service, context: IntentContext<'_>) -> IntentDecision {
     let mut problems = Vec::new();
@@ -279,28 +179,33 @@ pub fn decide_intent(service: &Service, context: IntentContext<'_>) -> IntentDec
 /// Adds one request to the decision, in order of precedence.
 fn take(decision: &mut IntentDecision, request: Request, service: &Service, gates: &Gates) {
     let Request { spelling, value, meaning } = request;
-    if let Some(gate) = spelling.gate().filter(|gate| !gates.on(*gate)) {
-        decision.passed_over.push((spelling, PassedOver::GateOff(gate)));
-        return;
-    }
-    match meaning {
-        Meaning::Nothing => {}
+    let decided = decision.spelling != Spelling::Nowhere;
+    let why = match meaning {
+        Meaning::Nothing => return,
+        // A default concerns only Services without a request of their own, also if it is invalid.
+        _ if decided && spelling.is_default() => PassedOver::Overruled(decision.spelling),
+        _ if let Some(gate) = spelling.gate().filter(|gate| !gates.on(*gate)) => {
+            PassedOver::GateOff(gate)
+        }
         Meaning::Refused(cause) => {
-            decision.passed_over.push((spelling, PassedOver::Refused));
             decision.problems.push(refused(spelling, service, cause));
-            if decision.accepted == Accepted::Yes && spelling < Spelling::NamespaceDefault {
+            if decision.accepted == Accepted::Yes && spelling != Spelling::ClusterDefault {
                 decision.accepted = Accepted::UnknownValue(spelling);
             }
+            PassedOver::Refused
         }
-        Meaning::Intent(intent) if decision.spelling == Spelling::Nowhere => {
+        Meaning::Intent(intent) if !decided => {
             decision.intent = intent;
             decision.spelling = spelling;
             decision.value = value;
+            return;
         }
-        Meaning::Intent(_) => {
-            decision.passed_over.push((spelling, PassedOver::Overruled(decision.spelling)));
+        Meaning::Intent(intent) if intent == decision.intent => {
+            PassedOver::Repeated(decision.spelling)
         }
-    }
+        Meaning::Intent(_) => PassedOver::Overruled(decision.spelling),
+    };
+    decision.passed_over.push(Ignored { spelling, value, why });
 }
 
 /// All places that contain a value, in order of precedence.
@@ -348,100 +253,12 @@ fn split(value: &str) -> Vec<Name> {
     value.split(',').map(|key| Name::from(key.trim())).collect()
 }
 
-fn read_mode(value: &str) -> Meaning {
-    match value {
-        "Auto" | "auto" => Meaning::Intent(Intent::Auto),
-        "Disabled" | "disabled" | "" => Meaning::Nothing,
-        _ => Meaning::Refused(format!("{} is not Auto or Disabled", quote(value))),
-    }
-}
-
-fn read_policy(value: &str) -> Meaning {
-    match value {
-        "PreferZone" => Meaning::Intent(Intent::Auto),
-        // The values of KEP-2086, which do not concern zones.
-        "Cluster" | "Local" | "" => Meaning::Nothing,
-        _ => Meaning::Refused(format!("{} is not Cluster, Local or PreferZone", quote(value))),
-    }
-}
-
-fn read_keys(keys: &[Name]) -> Meaning {
-    match split_keys(keys) {
-        Ok((keys, soft)) => Meaning::Intent(Intent::Keys(TopologyKeys { keys, soft })),
-        Err(cause) => Meaning::Refused(cause),
-    }
-}
-
-/// The feature gate of nearhop's own values, in all places.
-const OWN_VALUES: Gate = Gate::ServiceTrafficDistribution;
-
-/// nearhop's own values, allowed in every place that allows a domain prefix.
-fn read_own_value(value: &str, max_overload: MaxOverload) -> Option<Intent> {
-    match value {
-        "nearhop.dev/Balanced" => Some(Intent::Balanced(max_overload)),
-        "nearhop.dev/Nearest" => Some(Intent::Keys(TopologyKeys::nearest())),
-        "nearhop.dev/RequireZone" => Some(Intent::Keys(TopologyKeys::require_zone())),
-        _ => None,
-    }
-}
-
-fn read_distribution(value: &str, gates: &Gates, max_overload: MaxOverload) -> Meaning {
-    let same = gates.on(Gate::PreferSameTrafficDistribution);
-    match value {
-        "PreferClose" => Meaning::Intent(Intent::SameZone),
-        "PreferSameZone" if same => Meaning::Intent(Intent::SameZone),
-        "PreferSameNode" if same => Meaning::Intent(Intent::SameNode),
-        "PreferSameZone" | "PreferSameNode" => {
-            let gate = Gate::PreferSameTrafficDistribution;
-            Meaning::Refused(format!("{} needs the feature gate {gate}", quote(value)))
-        }
-        "" => Meaning::Nothing,
-        _ => read_own_value(value, max_overload).map_or_else(
-            || {
-                Meaning::Refused(format!(
-                    "{} is not PreferSameZone, PreferSameNode, PreferClose or nearhop.dev/Balanced, \
-                     nearhop.dev/Nearest, nearhop.dev/RequireZone",
-                    quote(value)
-                ))
-            },
-            Meaning::Intent,
-        ),
-    }
-}
-
-/// Whether a value of `trafficDistribution` is valid; the error says what is wrong.
-pub fn check_distribution(value: &str, gates: &Gates) -> Result<(), String> {
-    match read_distribution(value, gates, MaxOverload::default()) {
-        Meaning::Refused(why) => Err(why),
-        Meaning::Intent(_) | Meaning::Nothing => Ok(()),
-    }
-}
-
-fn read_preference(value: &str, gates: &Gates, max_overload: MaxOverload) -> Meaning {
-    match value {
-        "Default" | "" => Meaning::Nothing,
-        "Spread" => Meaning::Intent(Intent::Spread),
-        "Zone" => Meaning::Intent(Intent::SameZone),
-        _ => match read_own_value(value, max_overload) {
-            Some(intent) if gates.on(OWN_VALUES) => Meaning::Intent(intent),
-            Some(_) => {
-                Meaning::Refused(format!("{} needs the feature gate {OWN_VALUES}", quote(value)))
-            }
-            None => Meaning::Refused(format!(
-                "{} is not Default, Spread, Zone or nearhop.dev/Balanced, nearhop.dev/Nearest, \
-                 nearhop.dev/RequireZone",
-                quote(value)
-            )),
-        },
-    }
-}
-
 fn read_max_overload(service: &Service, problems: &mut Vec<Problem>) -> MaxOverload {
     let Some(text) = &service.topology.max_overload else { return MaxOverload::default() };
     MaxOverload::parse(text).unwrap_or_else(|| {
         problems.push(Problem::new(
             ObjectRef::Service(service.key.clone()),
-            "metadata.annotations[nearhop.dev/max-overload]",
+            ignored::MAX_OVERLOAD,
             format!("{} is not a percentage", quote(text)),
             "write it as 20%, 12.5% or inf; 20% is used until then",
         ));
@@ -464,9 +281,9 @@ fn refused(spelling: Spelling, service: &Service, cause: String) -> Problem {
 /// traffic.
 fn note_conflicts(decision: &mut IntentDecision, service: &Service) {
     let overruled = |spelling| {
-        decision.passed_over.iter().any(|(s, why)| {
-            *s == spelling
-                && matches!(why, PassedOver::Overruled(by) if *by <= Spelling::TrafficPolicyField)
+        decision.passed_over.iter().any(|ignored| {
+            ignored.spelling == spelling
+                && matches!(ignored.why, PassedOver::Overruled(by) if by <= Spelling::TrafficPolicyField)
         })
     };
     let keys = [Spelling::TopologyKeysField, Spelling::TopologyKeysAnnotation];
