@@ -83,7 +83,7 @@ pub struct Question {
     pub amount: Amount,
     /// How many of them each client opens.
     pub split: Split,
-    /// Connections at the same time, over all clients. None: [`Question::concurrency`] chooses.
+    /// Connections at the same time, over all clients. None: 24, or with a rate as many as can wait.
     pub concurrency: Option<usize>,
     /// Timeout of a connection.
     pub timeout: Duration,

@@ -93,7 +93,8 @@ impl Drive {
     pub fn check(&self, assertion: &Assertion) -> Result<(), String> {
         let nodes = &self.plan.places.nodes;
         let zones: BTreeSet<&str> = nodes.values().map(|node| node.zone.as_str()).collect();
-        let zones: Vec<&str> = zones.into_iter().collect();
+        // Nodes without a zone are in no zone that a user could name.
+        let zones: Vec<&str> = zones.into_iter().filter(|zone| !zone.is_empty()).collect();
         let nodes: Vec<&str> = nodes.keys().map(String::as_str).collect();
         assertion.check(&self.question, &zones, &nodes)
     }
