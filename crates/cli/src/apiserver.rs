@@ -72,6 +72,11 @@ pub(crate) struct Args {
     #[arg(help_heading = "Controllers and faults", long)]
     enable_faults: bool,
 
+    /// Omit the warning about an address that other machines reach: --listen is of a network that
+    /// exists only on this machine, such as that of a lab.
+    #[arg(long, hide = true)]
+    private_network: bool,
+
     /// CA of the kubelets' serving certificates (PEM). Without it they are not verified.
     #[arg(help_heading = "Kubelets", long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
@@ -102,7 +107,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
-    if !args.listen.ip().is_loopback() {
+    if !args.listen.ip().is_loopback() && !args.private_network {
         complain(&format!(
             "warning: {} is reachable from other machines; only the tokens in the kubeconfig protect it",
             args.listen.ip()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -13,6 +13,7 @@ use comfy_table::{CellAlignment, Table};
 use nearhop_lab::Lab;
 use nearhop_lab::cluster::Cluster;
 use nearhop_lab::demo::{self, Matrix, Options, Outcome, Progress, Verdict};
+use nearhop_lab::enter::HeldSignals;
 use nearhop_lab::serve::make_ready;
 use nearhop_lab::spec::{Api, Controllers, Spec};
 use nearhop_lab::state::{self, LabName, StateDir};
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     output: Output,
 }
 
+/// As in Kubernetes; the demo has no lost node.
+const NODE_GRACE: Duration = Duration::from_secs(50);
+
 /// `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,20 +72,22 @@ impl std::str::FromStr for Order {
 
 /// Starts the lab, whose supervisor performs the demo.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let state = StateDir::create(&state::base(), LabName::Like("demo"))?;
+    let held = HeldSignals::hold().context("cannot hold signals")?;
+    let state = StateDir::create(&state::base()?, LabName::Like("demo"))?;
     let spec = Spec {
         name: state.name().to_owned(),
         state: state.path().to_owned(),
         program: std::env::current_exe().context("cannot find the path of this program")?,
         topology: demo::topology()?,
-        api: Api::Own { data: state.path().join("data") },
+        api: Api::Own { data: Spec::data_in_memory(state.path()) },
         listen: ([127, 0, 0, 1], 0).into(),
         controllers: Controllers::All,
+        node_grace: NODE_GRACE,
         gates: String::new(),
-        fixture: None,
+        config: None,
     };
     let order = Order { options: Options { connections: args.connections }, output: args.output };
-    start(&spec, &["--demo".to_owned(), serde_json::to_string(&order)?])
+    start(&spec, &["--demo".to_owned(), serde_json::to_string(&order)?], held)
 }
 
 /// Performs the demo, in the supervisor.

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     controllers: Controllers,
 
     /// How long a node may miss heartbeats before its Ready condition becomes Unknown.
-    #[arg(help_heading = "Controllers", long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
+    #[arg(help_heading = "Controllers", long, value_name = "DURATION", value_parser = parse_grace, default_value = "50s")]
     node_monitor_grace_period: Duration,
 
     /// How long a new node may take to send its first heartbeat before its Ready condition becomes
@@ -56,9 +56,9 @@ pub(crate) struct Args {
 }
 
 /// Parses a grace period. With zero every node would be lost before its first heartbeat.
-fn parse_grace(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_grace(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err("the grace period must be longer than 0, such as 40s".to_owned()),
+        Duration::ZERO => Err("the grace period must be longer than 0, such as 50s".to_owned()),
         grace => Ok(grace),
     }
 }

@@ -1,26 +1,33 @@
 //! `nearhop lab fault`: injects faults into links, processes and the API server.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args as ClapArgs, Subcommand};
-use nearhop_lab::control::{Fault, Request};
-use nearhop_lab::daemon::Order;
+use nearhop_lab::api_faults::{ApiFault, Flaky, inject};
+use nearhop_lab::control::{Fault, Request, Status};
+use nearhop_lab::daemon::{Order, Phase};
+use nearhop_lab::logs::{Tail, Until, logs, read};
 use nearhop_lab::world::Cable;
-use serde_json::{Value, json};
 
-use super::{Name, request};
+use super::status::describe_flaky;
+use super::{Name, name_flag, request, status_of};
 use crate::daemon::block_on;
+use crate::output::print;
 use crate::parse::parse_duration;
 
 /// Injects faults into a lab: cuts links, kills or pauses processes, disturbs the API server.
 ///
-/// Returns when the fault is in effect; `heal all` repairs everything. `nearhop lab status` lists
-/// the process names: apiserver, controller, manager, agent/NODE, dns/NODE, proxy/NODE.
+/// Returns when the fault is in effect, and prints how to undo it; `heal all` repairs everything.
+/// `nearhop lab status` lists the processes and all faults.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:
+#[command(after_help = "\
+Examples:
   nearhop lab fault cut zone/zone-a
+  nearhop lab fault restart controller -- --feature-gates=ServiceTopology=false
+  nearhop lab fault flaky --share 10 --delay 100ms
   nearhop lab fault heal all")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -32,60 +39,82 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Cut a node or a zone off the network: node/NAME or zone/NAME.
-    #[command(after_help = "Examples:\n  nearhop lab fault cut zone/zone-a")]
+    /// Cuts a node or a zone off the network. Its Pods still reach each other.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault cut node/node-a1\n  nearhop lab fault cut zone/zone-a"
+    )]
     Cut {
-        /// What: node/NAME or zone/NAME.
+        /// node/NAME or zone/NAME.
         #[arg(value_name = "PLACE")]
         place: String,
     },
-    /// Reconnect a node or a zone; `all` also starts every process and heals the API server.
-    #[command(after_help = "Examples:\n  nearhop lab fault heal all")]
+    /// Reconnects a node or a zone; `all` also starts every process and heals the API server.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault heal node/node-a1\n  nearhop lab fault heal all"
+    )]
     Heal {
-        /// What: node/NAME, zone/NAME, or all.
+        /// node/NAME, zone/NAME or all.
         #[arg(value_name = "PLACE")]
         place: String,
     },
-    /// Kill a process (SIGKILL). It stays down.
-    #[command(after_help = "Examples:\n  nearhop lab fault kill proxy/node-a1")]
+    /// Kills a process (SIGKILL). It stays down.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault kill apiserver\n  nearhop lab fault kill proxy/node-a1"
+    )]
     Kill {
-        /// Name of the process, such as controller or proxy/node-a1.
+        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
         #[arg(value_name = "PROCESS")]
         process: String,
     },
-    /// Start a killed process again.
-    #[command(after_help = "Examples:\n  nearhop lab fault start proxy/node-a1")]
+    /// Starts a killed process again.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault start apiserver\n  nearhop lab fault start proxy/node-a1"
+    )]
     Start {
-        /// Name of the process, such as controller or proxy/node-a1.
+        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
         #[arg(value_name = "PROCESS")]
         process: String,
     },
-    /// Kill a process (SIGKILL) and start it at once, with the arguments after `--` added.
-    #[command(after_help = "Examples:\n  nearhop lab fault restart controller -- -v 4")]
+    /// Kills a process (SIGKILL) and starts it at once, with the arguments after `--` added.
+    ///
+    /// Feature gates are merged with those of the lab; other flags replace those of the lab. Without
+    /// arguments the process gets its own again.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault restart manager\n  nearhop lab fault restart controller -- --feature-gates=ServiceTopology=false"
+    )]
     Restart {
-        /// Name of the process, such as controller or proxy/node-a1.
+        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
         #[arg(value_name = "PROCESS")]
         process: String,
         /// Arguments to add, after `--`.
         #[arg(last = true, value_name = "ARG")]
         args: Vec<String>,
     },
-    /// Suspend a process (SIGSTOP).
-    #[command(after_help = "Examples:\n  nearhop lab fault pause apiserver")]
+    /// Suspends a process (SIGSTOP).
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault pause controller\n  nearhop lab fault pause agent/node-b2"
+    )]
     Pause {
-        /// Name of the process, such as controller or proxy/node-a1.
+        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
         #[arg(value_name = "PROCESS")]
         process: String,
     },
-    /// Continue a paused process (SIGCONT).
-    #[command(after_help = "Examples:\n  nearhop lab fault resume apiserver")]
+    /// Continues a paused process (SIGCONT).
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault resume controller\n  nearhop lab fault resume agent/node-b2"
+    )]
     Resume {
-        /// Name of the process, such as controller or proxy/node-a1.
+        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
         #[arg(value_name = "PROCESS")]
         process: String,
     },
-    /// Let the API server fail a share of requests and delay all of them, until `heal all`.
-    #[command(after_help = "Examples:\n  nearhop lab fault flaky --share 10 --delay 200ms")]
+    /// Lets the API server fail a share of requests and delay all of them, until `heal all`.
+    ///
+    /// It affects all clients, your kubectl included; only the requests of `nearhop lab` commands
+    /// are exempt.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault flaky --share 10 --code 429\n  nearhop lab fault flaky --delay 200ms"
+    )]
     Flaky {
         /// Share of requests that fail, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
@@ -97,50 +126,89 @@ enum Command {
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
         delay: Duration,
     },
-    /// Close every watch on the API server.
-    #[command(after_help = "Examples:\n  nearhop lab fault drop-watches")]
+    /// Closes every watch on the API server.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault drop-watches\n  nearhop lab fault drop-watches --name lab-2"
+    )]
     DropWatches,
-    /// Drop the API server's watch history, so that clients must list again.
-    #[command(after_help = "Examples:\n  nearhop lab fault compact")]
+    /// Drops the API server's watch history, so that clients must list again.
+    #[command(
+        after_help = "Examples:\n  nearhop lab fault compact\n  nearhop lab fault compact --name lab-2"
+    )]
     Compact,
 }
-
-const FAULTS: &str = "/nearhop/faults";
 
 /// How long healing the API server may take, and the pause between attempts.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a process with added arguments is watched: it exits at once if it does not know them.
+const TRIAL: Duration = Duration::from_millis(500);
+
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
+    let status = status_of(&state)?;
+    let undo = |what: &str| format!("undo: nearhop lab fault{} {what}", name_flag(&status.name));
     let lab = |fault| request(&state, &Request::Fault(fault)).map(drop);
-    let process = |name: String, order| lab(Fault::Process(name, order));
-    let api = |faults: Value| block_on(inflict(&args.name, faults));
-    match args.command {
-        Command::Cut { place } => lab(cable(&place, Cable::Cut)?),
-        Command::Heal { place } if place == "all" => {
-            lab(Fault::HealAll)?;
-            let status = request(&state, &Request::Status)?;
-            let own = status.is_some_and(|status| status.processes.contains_key("apiserver"));
-            if own { block_on(heal_api(&args.name)) } else { Ok(()) }
+    let process = |name: &str, order| lab(Fault::Process(name.to_owned(), order));
+    let api = |fault| block_on(inflict(&args.name, fault));
+    let said = match &args.command {
+        Command::Cut { place } => {
+            lab(cable(place, Cable::Cut)?)?;
+            format!("cut {place}: its links are down; {}", undo(&format!("heal {place}")))
         }
-        Command::Heal { place } => lab(cable(&place, Cable::Healed)?),
-        Command::Kill { process: name } => process(name, Order::Kill),
-        Command::Start { process: name } => process(name, Order::Start),
-        Command::Restart { process: name, args } => process(name, Order::Restart(args)),
-        Command::Pause { process: name } => process(name, Order::Pause),
-        Command::Resume { process: name } => process(name, Order::Resume),
+        Command::Heal { place } if place == "all" => heal_all(&args.name, &state)?,
+        Command::Heal { place } => {
+            lab(cable(place, Cable::Healed)?)?;
+            format!("healed {place}: its links are up")
+        }
+        Command::Kill { process: name } => {
+            process(name, Order::Kill)?;
+            format!("killed {name}: it stays down; {}", undo(&format!("start {name}")))
+        }
+        Command::Start { process: name } => {
+            process(name, Order::Start)?;
+            format!("started {name}")
+        }
+        Command::Restart { process: name, args } => {
+            process(name, Order::Restart(args.clone()))?;
+            restarted(&state, name, args, &undo(&format!("restart {name}")))?
+        }
+        Command::Pause { process: name } => {
+            process(name, Order::Pause)?;
+            format!("paused {name}; {}", undo(&format!("resume {name}")))
+        }
+        Command::Resume { process: name } => {
+            process(name, Order::Resume)?;
+            format!("resumed {name}")
+        }
         Command::Flaky { share, code, delay } => {
-            if !(0.0..=100.0).contains(&share) {
-                bail!("--share {share}: expected 0 to 100 percent");
-            }
-            let answer = json!({"code": code, "share": share / 100.0});
-            api(json!({"answer": answer, "delayMs": delay.as_millis() as u64}))
+            let flaky = flaky(*share, *code, *delay)?;
+            api(ApiFault::Flaky(flaky))?;
+            let who = "also those of your kubectl, not those of nearhop lab commands";
+            format!("{}, {who}; {}", describe_flaky(&flaky), undo("heal all"))
         }
-        Command::DropWatches => api(json!({"dropWatches": true})),
-        Command::Compact => api(json!({"compact": true})),
-    }?;
+        Command::DropWatches => {
+            api(ApiFault::DropWatches)?;
+            "closed all watches once; clients open them again, nothing to undo".to_owned()
+        }
+        Command::Compact => {
+            api(ApiFault::Compact)?;
+            "dropped the watch history once; clients list again, nothing to undo".to_owned()
+        }
+    };
+    print(&format!("{said}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn flaky(share: f64, code: u16, delay: Duration) -> anyhow::Result<Flaky> {
+    if !(0.0..=100.0).contains(&share) {
+        bail!("--share {share}: expected 0 to 100 percent");
+    }
+    if share == 0.0 && delay.is_zero() {
+        bail!("nothing to do. Cure: --share PERCENT, --delay DURATION or both");
+    }
+    Ok(Flaky { share: share / 100.0, code, delay })
 }
 
 fn cable(place: &str, cable: Cable) -> anyhow::Result<Fault> {
@@ -151,19 +219,67 @@ fn cable(place: &str, cable: Cable) -> anyhow::Result<Fault> {
     }
 }
 
+fn heal_all(name: &Name, state: &Path) -> anyhow::Result<String> {
+    request(state, &Request::Fault(Fault::HealAll))?;
+    let status = status_of(state)?;
+    if status.processes.contains_key("apiserver") {
+        block_on(heal_api(name))?;
+    }
+    let mut said = "healed all: the links are up, every process runs, no request fails".to_owned();
+    for (process, state) in status.processes.iter().filter(|(_, one)| !one.added_args.is_empty()) {
+        let flag = name_flag(&status.name);
+        let undo = format!("nearhop lab fault{flag} restart {process}");
+        said += &format!("; {process} keeps {}, undo: {undo}", state.added_args.join(" "));
+    }
+    Ok(said)
+}
+
+/// The command line of a restarted process. Fails if added arguments make it exit.
+fn restarted(state: &Path, name: &str, added: &[String], undo: &str) -> anyhow::Result<String> {
+    if added.is_empty() {
+        return Ok(format!("restarted {name} with the lab's own arguments"));
+    }
+    let begun = Instant::now();
+    loop {
+        let status = status_of(state)?;
+        let process = status.processes.get(name).context("the lab does not list the process")?;
+        if process.phase == Phase::Waiting {
+            let why = last_error(&status, name);
+            return Err(anyhow!("{name} does not start with {}: {why}; {undo}", added.join(" ")));
+        }
+        if begun.elapsed() > TRIAL {
+            return Ok(format!("restarted {name}: nearhop {}; {undo}", process.args.join(" ")));
+        }
+        std::thread::sleep(PAUSE / 2);
+    }
+}
+
+/// The last error in the log of a process.
+fn last_error(status: &Status, process: &str) -> String {
+    let mut last = "its log has no error".to_owned();
+    let keep = |_: &str, line: &str| {
+        if let Some(error) = line.strip_prefix("error: ") {
+            last = error.to_owned();
+        }
+        Ok(())
+    };
+    // Without a log the text above remains.
+    let _ = logs(status, Some(process)).and_then(|logs| read(logs, Tail::All, Until::End, keep));
+    last
+}
+
 /// Retries, because the API server may have just been started.
 async fn heal_api(name: &Name) -> anyhow::Result<()> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        match inflict(name, json!({})).await {
+        match inflict(name, ApiFault::None).await {
             Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
             done => return done,
         }
     }
 }
 
-async fn inflict(name: &Name, faults: Value) -> anyhow::Result<()> {
+async fn inflict(name: &Name, fault: ApiFault) -> anyhow::Result<()> {
     let (_, cluster) = name.connect().await?;
-    cluster.create(FAULTS, &faults).await.context("cannot inject faults into the API server")?;
-    Ok(())
+    inject(&cluster, fault).await.context("cannot inject faults into the API server")
 }

@@ -1,15 +1,21 @@
 //! `nearhop lab`: a multi-zone cluster on one machine.
 
+mod check;
+mod down;
 mod drive;
 mod exec;
+mod export;
 mod fault;
+mod kubeconfig;
+mod list;
+mod logs;
 mod status;
 mod supervisor;
 mod up;
+mod wait;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args as ClapArgs, Subcommand};
@@ -21,77 +27,84 @@ pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use exec::{ExecArgs, exec_stage};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
 
-/// How long a lab may take to stop.
-const TIMEOUT: Duration = Duration::from_secs(20);
-
 /// Runs a multi-zone Kubernetes cluster on this machine: nodes and Pods are network namespaces with
 /// real packets.
 ///
 /// For trying out and testing routing policies and failures. Needs root or user namespaces, and no
 /// other programs.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:
-  nearhop lab up
-  nearhop lab drive web
-  nearhop lab fault cut zone/zone-a
-  nearhop lab down")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Name of the lab, for any of the commands; it may also follow the command.
+    // Clap copies the value to the command.
+    #[arg(long = "name", id = "name", value_name = "NAME", value_parser = parse_name)]
+    _name: Option<String>,
+
     #[command(subcommand)]
     command: Command,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  nearhop lab up                                   # three zones, two nodes each, until Ctrl-C
+  nearhop lab up --detach --config shop.lab        # nodes, Services and Pods of a file
+  nearhop lab drive shop/cart                      # who answers, from every node
+  nearhop lab fault cut zone/zone-a                # and then: nearhop lab fault heal all
+  nearhop lab down";
+
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(Box<up::Args>),
+    Down(down::Args),
+    List(list::Args),
     Status(status::Args),
+    Wait(wait::Args),
+    Logs(logs::Args),
+    Kubeconfig(kubeconfig::Args),
     Exec(exec::Args),
     Drive(drive::Args),
     Fault(fault::Args),
-    /// Stops a lab and deletes its files.
-    #[command(after_help = "Examples:\n  nearhop lab down\n  nearhop lab down --name lab-2")]
-    Down(Name),
+    Check(check::Args),
+    Export(export::Args),
 }
 
 /// The lab to use.
 #[derive(Debug, ClapArgs)]
 struct Name {
     /// Name of the lab. Default: the only one that runs.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true, value_parser = parse_name)]
     name: Option<String>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up(args) => up::run(*args),
+        Command::Down(args) => down::run(&args),
+        Command::List(args) => list::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Wait(args) => wait::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Kubeconfig(args) => kubeconfig::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Drive(args) => drive::run(args),
         Command::Fault(args) => fault::run(args),
-        Command::Down(name) => down(&name),
+        Command::Check(args) => check::run(&args),
+        Command::Export(args) => export::run(&args),
     }
-}
-
-fn down(name: &Name) -> anyhow::Result<ExitCode> {
-    let state = name.find()?;
-    // The lab may end before it answers. Its directory is removed last.
-    let _ = ask(&state, &Request::Down);
-    let deadline = Instant::now() + TIMEOUT;
-    while state.exists() {
-        if Instant::now() > deadline {
-            bail!("the lab does not stop. Cure: kill `nearhop lab up`; the next start cleans up");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 impl Name {
+    /// The given name. An empty one, such as that of an empty variable, is none.
+    fn given(&self) -> Option<&str> {
+        self.name.as_deref().filter(|name| !name.is_empty())
+    }
+
     /// The directory of the lab.
     fn find(&self) -> anyhow::Result<PathBuf> {
-        let base = state::base();
+        let base = state::base()?;
         let running = state::running(&base)?;
-        let name = match (&self.name, running.as_slice()) {
-            (Some(name), labs) if labs.contains(name) => name,
+        let name = match (self.given(), running.as_slice()) {
+            (Some(name), labs) if labs.iter().any(|lab| lab == name) => name,
             (None, [only]) => only,
             (Some(name), []) => bail!("no lab `{name}` runs. Cure: nearhop lab up --name {name}"),
             (Some(name), labs) => bail!("no lab `{name}` runs; running labs: {}", labs.join(", ")),
@@ -110,7 +123,7 @@ impl Name {
 }
 
 /// Sends a request to a lab; a refusal is an error.
-fn request(state: &std::path::Path, request: &Request) -> anyhow::Result<Option<Box<Status>>> {
+fn request(state: &Path, request: &Request) -> anyhow::Result<Option<Box<Status>>> {
     let answer = ask(state, request)
         .with_context(|| format!("the lab in {} does not answer", state.display()))?;
     match answer {
@@ -118,5 +131,61 @@ fn request(state: &std::path::Path, request: &Request) -> anyhow::Result<Option<
         Answer::Done => Ok(None),
         Answer::Refused(why) => Err(anyhow!(why)),
         Answer::Output { .. } => bail!("unexpected answer from the lab"),
+    }
+}
+
+/// The status of the lab in this directory.
+fn status_of(state: &Path) -> anyhow::Result<Box<Status>> {
+    request(state, &Request::Status)?.context("unexpected answer from the lab")
+}
+
+/// The flag that a command for this lab needs, with a space before it; none for the default name.
+fn name_flag(lab: &str) -> String {
+    if lab == "lab" { String::new() } else { format!(" --name {lab}") }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// A duration in words such as `3m10s`.
+fn describe_age(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h{}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{}h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+/// The name is also a directory's. An empty one means no name.
+fn parse_name(text: &str) -> Result<String, String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if text.len() > 40 || !text.chars().all(sound) {
+        return Err("expected up to 40 letters, digits, `-` and `_`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_name_means_no_name() {
+        let given = |name: &str| {
+            let name = Name { name: Some(parse_name(name).unwrap()) };
+            name.given().map(str::to_owned)
+        };
+        assert_eq!(given("").as_deref(), None);
+        assert_eq!(given("mine").as_deref(), Some("mine"));
+        assert!(parse_name("../etc").is_err() && parse_name(&"x".repeat(41)).is_err());
+    }
+
+    #[test]
+    fn ages_have_two_units() {
+        for (seconds, wanted) in [(5, "5s"), (190, "3m10s"), (7260, "2h1m"), (176_400, "2d1h")] {
+            assert_eq!(describe_age(seconds), wanted);
+        }
     }
 }

@@ -2,36 +2,44 @@
 //! process.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args as ClapArgs, ValueEnum};
 use nearhop_core::Gates;
-use nearhop_core::fixture::Fixture;
 use nearhop_lab::Topology;
-use nearhop_lab::objects;
+use nearhop_lab::config::ConfigFile;
+use nearhop_lab::enter::HeldSignals;
 use nearhop_lab::ranges::{Dual, Ranges};
-use nearhop_lab::spec::{Api, Controllers, Spec, Taint};
+use nearhop_lab::spec::{Api, ConfigText, Controllers, Spec, Taint};
 use nearhop_lab::state::{self, LabName, StateDir};
 use nearhop_lab::topology::Delays;
 
-use super::supervisor;
-use crate::output::exit_code;
+use super::check::read_config;
+use super::{Name, supervisor};
+use crate::manager::parse_grace;
+use crate::output::{OutputArgs, exit_code, print};
 use crate::parse::parse_listen;
 
 /// Starts a lab. It runs until Ctrl-C or `nearhop lab down`.
 ///
 /// Prints the KUBECONFIG of the lab and example commands once all nodes are ready.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:
-  nearhop lab up
-  nearhop lab up --zones 2 --nodes-per-zone 3 --detach
-  nearhop lab up --config shop.lab --delay zone=2ms")]
+#[command(after_help = "\
+Examples:
+  nearhop lab up --zones 2 --nodes-per-zone 3
+  nearhop lab up --config shop.lab --data-dir ~/lab    # the next start finds the same objects
+  export KUBECONFIG=$(nearhop lab up -d -o json | jq -r .kubeconfig)")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    name: Name,
+
     /// Number of zones, named zone-a, zone-b, …
     #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "config")]
     zones: usize,
@@ -40,15 +48,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "config")]
     nodes_per_zone: usize,
 
-    /// File with one node, Service or Pod per line, such as `node n1 zone=a cpu=4`.
+    /// File with one node, Service or Pod per line, such as `node n1 zone=a cpu=4`; `-` is standard
+    /// input. docs/lab-config.md describes it, `nearhop lab check` checks it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Name of the lab, to run several. Default: lab, or lab-2 and so on if that runs.
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    name: Option<String>,
-
-    /// Keep the API objects in this directory. Default: they are deleted with the lab.
+    /// Keep the API objects in this directory. Default: they are in memory, and deleted with the lab.
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
     data_dir: Option<PathBuf>,
 
@@ -87,6 +92,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIER=DURATION,…", default_value = "")]
     delay: Delays,
 
+    /// How long a node may miss heartbeats until it is not ready and loses its traffic. The default
+    /// is that of Kubernetes.
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "50s", conflicts_with = "kubeconfig")]
+    node_monitor_grace_period: Duration,
+
     /// Feature gates of the API server, controller, DNS servers and proxies.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = parse_gates, default_value = "")]
     feature_gates: String,
@@ -94,6 +104,9 @@ pub(crate) struct Args {
     /// Run in the background: return when the lab is up. Stop it with `nearhop lab down`.
     #[arg(short, long)]
     detach: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// `--controllers`.
@@ -105,17 +118,19 @@ enum Which {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if args.detach {
+    // The command in the background has the flag, too.
+    if args.detach && std::env::var_os(supervisor::QUIET_WHEN_UP).is_none() {
         return detach();
     }
-    let (mut topology, fixture) = args.topology()?;
+    let (mut topology, config) = args.topology()?;
     topology.delays = args.delay;
     let api = args.api()?;
-    let state = StateDir::create(
-        &state::base(),
-        args.name.as_deref().map_or(LabName::Like("lab"), LabName::Exactly),
-    )?;
-    let data = |data: Option<PathBuf>| data.unwrap_or_else(|| state.path().join("data"));
+    let data = args.data_dir.map(writable).transpose()?;
+    // Ctrl-C must not end this process between making the directory and being able to remove it.
+    let held = HeldSignals::hold().context("cannot hold signals")?;
+    let name = args.name.given().map_or(LabName::Like("lab"), LabName::Exactly);
+    let state = StateDir::create(&state::base()?, name)?;
+    let data = data.unwrap_or_else(|| Spec::data_in_memory(state.path()));
     let taint = if args.no_taint { Taint::None } else { Taint::NoSchedule };
     let spec = Spec {
         name: state.name().to_owned(),
@@ -126,33 +141,33 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             (Which::All, _) | (Which::Auto, None) => Controllers::All,
             (Which::None, _) | (Which::Auto, Some(_)) => Controllers::None,
         },
+        node_grace: args.node_monitor_grace_period,
         api: match api {
             Some(kubeconfig) => Api::Joined { kubeconfig, taint },
-            None => Api::Own { data: data(args.data_dir.map(absolute).transpose()?) },
+            None => Api::Own { data },
         },
         listen: args.listen,
         gates: args.feature_gates,
-        fixture,
+        config,
     };
-    supervisor::start(&spec, &[])
+    let output = supervisor::output_flag(args.output.output);
+    supervisor::start(&spec, &output, held)
 }
 
 impl Args {
     /// The nodes, and the text of --config.
-    fn topology(&self) -> anyhow::Result<(Topology, Option<String>)> {
+    fn topology(&self) -> anyhow::Result<(Topology, Option<ConfigText>)> {
         let ranges =
             Ranges { nodes: self.node_cidr, pods: self.pod_cidr, services: self.service_cidr };
         let Some(path) = &self.config else {
             return Ok((Topology::grid(self.zones, self.nodes_per_zone, ranges)?, None));
         };
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("cannot read --config {}", path.display()))?;
-        let wrong = |error| format!("--config {}: {error}", path.display());
-        let fixture = Fixture::parse(&text).map_err(|e| anyhow::anyhow!(wrong(e.to_string())))?;
-        let topology = Topology::from_fixture(&fixture, ranges)?;
+        let (name, text) = read_config(path).context("--config")?;
+        let config = ConfigFile::parse(&name, &text)?;
+        let topology = config.topology(ranges)?;
         // Reports objects that cannot be created before anything is started.
-        objects::of_fixture(&text)?;
-        Ok((topology, Some(text)))
+        config.objects()?;
+        Ok((topology, Some(ConfigText { name, text })))
     }
 
     fn api(&self) -> anyhow::Result<Option<PathBuf>> {
@@ -163,6 +178,16 @@ impl Args {
     }
 }
 
+/// The absolute path of a directory in which a file can be made.
+fn writable(path: PathBuf) -> anyhow::Result<PathBuf> {
+    let path = absolute(path)?;
+    let refused = || format!("cannot write to --data-dir {}", path.display());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).with_context(refused)?;
+    let probe = path.join(".nearhop-probe");
+    fs::write(&probe, "x").and_then(|()| fs::remove_file(&probe)).with_context(refused)?;
+    Ok(path)
+}
+
 fn absolute(path: PathBuf) -> anyhow::Result<PathBuf> {
     std::path::absolute(&path).with_context(|| format!("{} has no absolute path", path.display()))
 }
@@ -170,38 +195,25 @@ fn absolute(path: PathBuf) -> anyhow::Result<PathBuf> {
 /// Starts the same command in the background and prints its output until the lab is up.
 fn detach() -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find the path of this program")?;
-    let args = std::env::args_os().skip(1).filter(|arg| arg != "--detach" && arg != "-d");
     let (mut output, their_end) = io::pipe().context("cannot make a pipe")?;
     let mut child = Command::new(program)
-        .args(args)
-        .env_remove("NEARHOP_DETACH")
-        .env_remove("NEARHOP_LAB_UP_DETACH")
+        .args(std::env::args_os().skip(1))
         .env(supervisor::QUIET_WHEN_UP, "1")
         .stdin(Stdio::null())
-        .stdout(their_end.try_clone()?)
-        .stderr(their_end)
+        .stdout(their_end)
         .process_group(0)
         .spawn()
         .context("cannot start the lab in the background")?;
     let mut text = Vec::new();
     output.read_to_end(&mut text).context("cannot read its output")?;
     if let Some(text) = text.strip_suffix(supervisor::UP) {
-        io::stdout().write_all(text)?;
+        print(&String::from_utf8_lossy(text))?;
         return Ok(ExitCode::SUCCESS);
     }
-    io::stderr().write_all(&text)?;
+    // It has printed the error.
     Ok(exit_code(child.wait().context("cannot wait for the lab")?.code()))
 }
 
 fn parse_gates(text: &str) -> Result<String, String> {
     Gates::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-/// The name is also a directory's.
-fn parse_name(text: &str) -> Result<String, String> {
-    let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if text.is_empty() || text.len() > 40 || !text.chars().all(sound) {
-        return Err("expected up to 40 letters, digits, `-` and `_`".to_owned());
-    }
-    Ok(text.to_owned())
 }

@@ -1,18 +1,19 @@
 //! Injected faults, for tests and the lab. Off unless the server starts with them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use nearhop_kinds::Verb;
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::status::ApiError;
 
 /// The body of `/nearhop/faults`. Each member is optional; an absent one switches its fault off.
 /// `compact`, `dropWatches` and `restart` happen once, and alone switch nothing off.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Faults {
     pub(crate) compact: bool,
@@ -24,6 +25,8 @@ pub(crate) struct Faults {
     /// `answer`, `answers`, `timeout` and `delayMs` apply only to clients whose User-Agent has this
     /// prefix, so that a test can exempt itself.
     user_agent: String,
+    /// They do not apply to clients whose User-Agent has this prefix; empty exempts no client.
+    exempt_user_agent: String,
     /// Faults apply only to requests whose path with query contains this.
     path: String,
     /// Faults apply to watches, too, when they begin.
@@ -32,14 +35,14 @@ pub(crate) struct Faults {
     delay_ms: u64,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct AnswerFault {
     code: u16,
     share: f64,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct ShareFault {
     share: f64,
@@ -82,9 +85,14 @@ impl Faults {
         self.answer.iter().chain(&self.answers)
     }
 
+    fn exempts(&self, user_agent: &str) -> bool {
+        !self.exempt_user_agent.is_empty() && user_agent.starts_with(&self.exempt_user_agent)
+    }
+
     fn applies_to(&self, asked: &FaultTarget<'_>) -> bool {
         *self != Self::default()
             && asked.user_agent.starts_with(&self.user_agent)
+            && !self.exempts(asked.user_agent)
             && asked.path_and_query.contains(&self.path)
             && (self.watches || asked.verb != Verb::Watch)
     }
@@ -102,12 +110,17 @@ pub(crate) struct ActiveFaults {
     faults: RwLock<Faults>,
     /// The number of times that all watches were dropped.
     drops: watch::Sender<u64>,
+    /// The number of times that the history was compacted.
+    compactions: AtomicU64,
 }
 
 impl ActiveFaults {
     pub(crate) fn set(&self, faults: Faults) {
         if faults.drop_watches {
             self.drop_watches();
+        }
+        if faults.compact {
+            self.compactions.fetch_add(1, Ordering::Relaxed);
         }
         if !faults.is_momentary() {
             *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
@@ -116,6 +129,16 @@ impl ActiveFaults {
 
     pub(crate) fn drop_watches(&self) {
         self.drops.send_modify(|count| *count += 1);
+    }
+
+    /// The current faults, and how often those happened that happen once.
+    pub(crate) fn describe(&self) -> Value {
+        let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
+        json!({
+            "faults": faults,
+            "watchDrops": *self.drops.borrow(),
+            "compactions": self.compactions.load(Ordering::Relaxed),
+        })
     }
 
     /// Changes when all watches must end.
@@ -155,12 +178,15 @@ mod tests {
     fn faults_apply_to_matching_requests() {
         let some = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
         let all = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
+        let most = r#"{"delayMs":5,"exemptUserAgent":"nearhop-lab/"}"#;
         for (faults, user_agent, path_and_query, verb, applies) in [
             (some, "a/1", "/api/v1/services/x/status?force=true", Verb::Patch, true),
             (some, "b/1", "/api/v1/services/x/status", Verb::Patch, false),
             (some, "a/1", "/api/v1/services/x", Verb::Patch, false),
             (some, "a/1", "/api/v1/services/x/status", Verb::Watch, false),
             (all, "", "/api/v1/services?watch=1", Verb::Watch, true),
+            (most, "kubectl/1", "/", Verb::Get, true),
+            (most, "nearhop-lab/1", "/", Verb::Get, false),
             ("{}", "", "/", Verb::Get, false),
         ] {
             let asked = FaultTarget { user_agent, path_and_query, verb };

@@ -4,17 +4,26 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
-use nearhop_runtime::client::{ApiCall, ApiSender, Client, ClientOptions, Way, connect_by};
+use nearhop_runtime::client::{
+    ApiCall, ApiFailure, ApiSender, Client, ClientOptions, Way, connect_by,
+};
 use nearhop_runtime::root_cause;
 use serde_json::Value;
 
 use crate::LabError;
+use crate::apply::Outcome;
 
 /// How long something may take to become ready.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two checks.
 const POLL: Duration = Duration::from_millis(25);
+
+/// The beginning of the User-Agent of the lab's own requests.
+pub(crate) const USER_AGENT: &str = "nearhop-lab/";
+
+/// The field manager of the lab's writes.
+const MANAGER: &str = "nearhop-lab";
 
 /// A client of the lab's API with all rights.
 #[derive(Clone)]
@@ -29,7 +38,7 @@ impl Cluster {
         let options = ClientOptions {
             kubeconfig: Some(kubeconfig.to_owned()),
             context: None,
-            user_agent: concat!("nearhop-lab/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: format!("{USER_AGENT}{}", env!("CARGO_PKG_VERSION")),
         };
         // The lab is on this machine, so an HTTP proxy cannot reach it.
         let client = connect_by(Way::Direct, &options, None).await;
@@ -41,7 +50,7 @@ impl Cluster {
     }
 
     pub(crate) fn new(client: Client) -> Self {
-        Self { sender: ApiSender::new(client.clone(), "nearhop-lab"), client }
+        Self { sender: ApiSender::new(client.clone(), MANAGER), client }
     }
 
     /// The client, for requests that are not plain JSON.
@@ -65,6 +74,39 @@ impl Cluster {
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, LabError> {
         let body = object.to_string().into_bytes();
         Ok(self.sender.send_json(ApiCall::create(path, body, path)).await?)
+    }
+
+    /// Applies an object; fields that other clients own are not changed.
+    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Outcome, LabError> {
+        let request = http::Request::patch(format!("{path}?fieldManager={MANAGER}"))
+            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(object.to_string().into_bytes());
+        let request = request.expect("a path and two headers");
+        match self.client.request::<Value>(request).await {
+            Ok(_) => Ok(Outcome::Applied),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let causes = status.details.map(|details| details.causes).unwrap_or_default();
+                Ok(Outcome::Conflicts(causes))
+            }
+            Err(kube::Error::Api(status)) => {
+                let (what, code, message) = (path.to_owned(), status.code, status.message);
+                Err(ApiFailure::Rejected { what, code, message }.into())
+            }
+            Err(error) => {
+                let (what, message) = (path.to_owned(), root_cause(&error));
+                Err(ApiFailure::Unreachable { what, message }.into())
+            }
+        }
+    }
+
+    /// Applies an object that belongs to the lab alone.
+    pub(crate) async fn apply_by_force(&self, path: &str, object: &Value) -> Result<(), LabError> {
+        let body = object.to_string().into_bytes();
+        let target = format!("{path}?force=true");
+        let kind = "application/apply-patch+yaml";
+        let call = ApiCall::new(http::Method::PATCH, target, kind, body, path);
+        self.sender.send(call).await?;
+        Ok(())
     }
 
     /// Changes an object by a merge patch.
@@ -99,11 +141,23 @@ pub(crate) fn none_missing(missing: Vec<String>) -> Awaited<()> {
 
 /// Checks until nothing is missing. A failed check counts as missing.
 /// Fails if something is missing for a minute.
-pub(crate) async fn wait_for<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, LabError>
+pub(crate) async fn wait_for<T, F>(what: &str, look: impl FnMut() -> F) -> Result<T, LabError>
 where
     F: Future<Output = Result<Awaited<T>, LabError>>,
 {
-    let deadline = Instant::now() + TIMEOUT;
+    wait_for_within(TIMEOUT, what, look).await
+}
+
+/// The same with another limit.
+pub(crate) async fn wait_for_within<T, F>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> Result<T, LabError>
+where
+    F: Future<Output = Result<Awaited<T>, LabError>>,
+{
+    let deadline = Instant::now() + limit;
     loop {
         let still = match look().await {
             Ok(Ok(there)) => return Ok(there),
@@ -111,7 +165,7 @@ where
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {
-            let seconds = TIMEOUT.as_secs();
+            let seconds = limit.as_secs_f64();
             return Err(LabError::NotReady(format!("{what} not ready after {seconds} s: {still}")));
         }
         tokio::time::sleep(POLL).await;

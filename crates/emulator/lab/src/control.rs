@@ -92,9 +92,20 @@ pub struct Status {
     pub name: String,
     /// Kubeconfig of its API.
     pub kubeconfig: PathBuf,
+    /// Directory that keeps its objects when it ends.
+    pub data_dir: Option<PathBuf>,
+    /// URL of its API on this machine.
+    pub server: String,
+    /// Seconds since its start.
+    pub uptime_seconds: u64,
+    /// Seconds without a heartbeat after which a node is not ready; absent if the lab runs no
+    /// manager.
+    pub node_monitor_grace_period_seconds: Option<f64>,
+    /// Feature gates of its processes.
+    pub feature_gates: String,
     /// Processes by the names that `lab fault` uses.
     pub processes: BTreeMap<String, State>,
-    /// Directory of the processes' logs.
+    /// Directory of the processes' logs; it exists while the lab runs.
     pub logs: PathBuf,
     /// Whether the lab is ready.
     pub phase: LabPhase,

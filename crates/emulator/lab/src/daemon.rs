@@ -14,6 +14,8 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::args;
+
 /// Delay before an exited process is restarted.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
@@ -41,7 +43,7 @@ pub enum Order {
     Kill,
     /// Starts it if it is down.
     Start,
-    /// SIGKILL and a new start at once, with these arguments added.
+    /// SIGKILL and a new start at once, with these arguments added; feature gates are merged.
     Restart(Vec<String>),
     /// SIGSTOP.
     Pause,
@@ -59,6 +61,14 @@ pub struct State {
     pub restarts: u32,
     /// How it last exited by itself.
     pub last_end: Option<String>,
+    /// Its command line after the program.
+    pub args: Vec<String>,
+    /// The arguments that `lab fault restart` added.
+    #[serde(default)]
+    pub added_args: Vec<String>,
+    /// URL of its health checks and metrics on this machine.
+    #[serde(default)]
+    pub url: Option<String>,
 }
 
 /// Whether a process runs.
@@ -95,7 +105,14 @@ impl Daemon {
     pub(crate) fn start(spec: ProcessSpec) -> io::Result<Self> {
         let child = spawn(&spec, &[])?;
         let (sender, orders) = mpsc::channel(1);
-        let first = State { phase: Phase::Running, restarts: 0, last_end: None };
+        let first = State {
+            phase: Phase::Running,
+            restarts: 0,
+            last_end: None,
+            args: args::merge(&spec.args, &[]),
+            added_args: Vec::new(),
+            url: None,
+        };
         let (publish, state) = watch::channel(first);
         let supervisor =
             Supervisor { spec, publish, failures: 0, since: Instant::now(), more: Vec::new() };
@@ -221,6 +238,10 @@ impl Supervisor {
     fn start_again(&mut self) -> Option<Child> {
         let started = spawn(&self.spec, &self.more);
         self.since = Instant::now();
+        self.publish.send_modify(|state| {
+            state.args = args::merge(&self.spec.args, &self.more);
+            state.added_args.clone_from(&self.more);
+        });
         self.publish.send_modify(|state| match &started {
             Ok(_) => {
                 state.phase = Phase::Running;
@@ -250,7 +271,11 @@ fn spawn(spec: &ProcessSpec, more: &[String]) -> io::Result<Child> {
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name) || is_proxy(name)) {
         command.env_remove(name);
     }
-    command.args(&spec.args).args(more).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command
+        .args(args::merge(&spec.args, more))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
     tokio::process::Command::from(command).kill_on_drop(true).spawn()
 }
 

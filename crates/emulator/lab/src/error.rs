@@ -20,18 +20,6 @@ pub enum LabError {
     NoNodes,
     #[error("{nodes} nodes are too many for a lab. Cure: at most {max}")]
     TooManyNodes { nodes: usize, max: usize },
-    #[error("two nodes have the name `{0}`. Cure: give each node its own name")]
-    DuplicateNode(String),
-    #[error(
-        "`{0}` is not a valid node name. Cure: up to 63 lower case letters, digits, `-` and `.`, a \
-         letter or digit at both ends"
-    )]
-    NodeName(String),
-    #[error(
-        "node {node}: a lab does not support {what}. Cure: omit it; the lab assigns addresses, and \
-         `nearhop lab fault` injects faults"
-    )]
-    NodeOption { node: String, what: &'static str },
     #[error("{flag} {range} overlaps {other} {taken}. Cure: give one of them another range")]
     RangeInUse { flag: &'static str, range: IpNet, other: &'static str, taken: IpNet },
     #[error("{flag} is too small for {nodes} nodes. Cure: a larger range, or fewer nodes")]
@@ -86,12 +74,42 @@ pub enum LabError {
     NodeTaken(String),
     #[error("kubeconfig {}: {why}. Cure: a kubeconfig that kubectl accepts", path.display())]
     Kubeconfig { path: PathBuf, why: String },
-    #[error("--config: {0}")]
-    Config(String),
+    #[error("{place}: {why}")]
+    Config { place: String, why: String },
+    #[error(
+        "XDG_RUNTIME_DIR {} {why}. Cure: set it to a directory of this user, or unset it; labs are \
+         then kept in {}", path.display(), fallback.display()
+    )]
+    RuntimeDir { path: PathBuf, why: String, fallback: PathBuf },
+    #[error(
+        "--data-dir {} has Services with cluster IPs such as {kept}, which are not of \
+         --service-cidr {wanted}. Cure: the --service-cidr of its first start, or another --data-dir",
+        path.display()
+    )]
+    OtherServices { path: PathBuf, kept: String, wanted: String },
     #[error("{0}")]
     NotReady(String),
-    #[error("{}: {cause}", path.display())]
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    #[error(
+        "cannot change {}: {why}. Cure: {cure}", path.display()
+    )]
+    Merge { path: PathBuf, why: String, cure: &'static str },
+    #[error("{}: {cause}{}", path.display(), cure(cause))]
     File { path: PathBuf, cause: io::Error },
+}
+
+/// How to make a file writable.
+fn cure(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ". Cure: free space there, or set XDG_RUNTIME_DIR to a directory with more"
+        }
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            ". Cure: allow this user to write there, or set XDG_RUNTIME_DIR to another directory"
+        }
+        _ => "",
+    }
 }
 
 impl From<ApiFailure> for LabError {

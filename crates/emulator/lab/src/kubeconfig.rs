@@ -113,6 +113,12 @@ pub(crate) fn write_outer(inner: &Path, address: SocketAddr, out: &Path) -> Resu
     write(&config, out)
 }
 
+/// The URL of the server in a kubeconfig with one cluster.
+pub(crate) fn server_of(path: &Path) -> Option<String> {
+    let config = Kubeconfig::read_from(path).ok()?;
+    config.clusters.first()?.cluster.as_ref()?.server.clone()
+}
+
 fn write(config: &Kubeconfig, out: &Path) -> Result<(), LabError> {
     let failed = |error| LabError::File { path: out.to_owned(), cause: io::Error::other(error) };
     write_private(out, &serde_saphyr::to_string(config).map_err(failed)?)

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -14,21 +15,25 @@ use nearhop_net::Namespace;
 use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
 
+use crate::admin::AdminPort;
 use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
-use crate::daemon::{Daemon, Done, Order, Phase, ProcessSpec};
+use crate::daemon::{Daemon, Done, Order, Phase, ProcessSpec, State};
 use crate::kubeconfig::{self, JoinedApi};
 use crate::pki::KubeletPki;
 use crate::relay::{self, Relay, Target};
-use crate::spec::{APISERVER, Api, Spec};
+use crate::spec::{APISERVER, Api, Controllers, Spec};
 use crate::world::{Cable, World};
-use crate::{LabError, dns, exec, objects};
+use crate::{LabError, apply, dns, exec, leftovers};
 
 /// How long the API server may take to start.
 const API_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A node whose Lease was renewed within this time is alive; agents of a lab renew every second.
 const ALIVE: SignedDuration = SignedDuration::from_secs(5);
+
+/// Where the port for metrics listens.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running lab. It ends when this is dropped.
 #[derive(Debug)]
@@ -38,6 +43,10 @@ pub struct Lab {
     daemons: BTreeMap<String, Daemon>,
     cut: BTreeSet<Link>,
     phase: LabPhase,
+    begun: Instant,
+    admin: AdminPort,
+    /// What the user should know about the start.
+    warnings: Vec<String>,
     _relay: Relay,
 }
 
@@ -53,9 +62,8 @@ impl Lab {
     pub async fn start(spec: Spec) -> Result<Self, LabError> {
         // Checks the user's choices before anything is made.
         let api = ApiAccess::prepare(&spec).await?;
+        let begun = Instant::now();
         let world = World::build(&spec.topology)?;
-        let logs = spec.logs();
-        fs::create_dir_all(&logs).map_err(|cause| LabError::File { path: logs, cause })?;
         if let Some(pki) = KubeletPki::of(&spec) {
             pki.create(&spec)?;
         }
@@ -64,14 +72,20 @@ impl Lab {
             start(&mut daemons, process)?;
         }
         let relay = api.open(&spec, &world, daemons.get(APISERVER)).await?;
+        let mut warnings = Vec::new();
+        if world.delays() == Delay::NotSupported {
+            warnings.push("this kernel has no netem: --delay has no effect".to_owned());
+        }
         if let Api::Own { .. } = spec.api {
-            create_prerequisites(&spec).await?;
+            warnings.extend(prepare_api(&spec).await?);
         }
         for process in spec.others(&world)? {
             start(&mut daemons, process)?;
         }
+        let opened = AdminPort::open(spec.admin_ports(&world)?).await;
+        let admin = opened.map_err(|cause| LabError::Listen { address: LOOPBACK, cause })?;
         let (cut, phase) = (BTreeSet::new(), LabPhase::Starting);
-        Ok(Self { spec, world, daemons, cut, phase, _relay: relay })
+        Ok(Self { spec, world, daemons, cut, phase, begun, admin, warnings, _relay: relay })
     }
 
     /// The spec that it was started with.
@@ -83,14 +97,10 @@ impl Lab {
         &self.world
     }
 
-    /// Flags without effect on this machine.
-    pub fn warnings(&self) -> Vec<String> {
-        match self.world.delays() {
-            Delay::Set => Vec::new(),
-            Delay::NotSupported => {
-                vec!["this kernel has no netem: --delay has no effect".to_owned()]
-            }
-        }
+    /// What the user should know about the start: flags without effect, removed objects, values
+    /// that were kept.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Adds the last log lines of processes that do not run to an error.
@@ -105,8 +115,9 @@ impl Lab {
         LabError::NotReady(text)
     }
 
-    pub(crate) fn set_up(&mut self) {
+    pub(crate) fn set_up(&mut self, warnings: Vec<String>) {
         self.phase = LabPhase::Up;
+        self.warnings.extend(warnings);
     }
 
     /// A command in a namespace of the lab.
@@ -195,11 +206,20 @@ impl Lab {
             Link::Node(name) => format!("node/{name}"),
             Link::Zone(name) => format!("zone/{name}"),
         });
-        let state = |(name, daemon): (&String, &Daemon)| (name.clone(), daemon.state());
+        let url = |name: &str| self.admin.serves(name).then(|| self.admin.url(name));
+        let state = |(name, daemon): (&String, &Daemon)| {
+            (name.clone(), State { url: url(name), ..daemon.state() })
+        };
+        let grace = (self.spec.controllers == Controllers::All).then_some(self.spec.node_grace);
         Status {
             name: self.spec.name.clone(),
             kubeconfig: self.spec.kubeconfig(),
-            logs: self.spec.logs(),
+            data_dir: self.spec.kept_data(),
+            server: kubeconfig::server_of(&self.spec.kubeconfig()).unwrap_or_default(),
+            uptime_seconds: self.begun.elapsed().as_secs(),
+            node_monitor_grace_period_seconds: grace.map(|grace| grace.as_secs_f64()),
+            feature_gates: self.spec.all_gates(),
+            logs: self.spec.logs_link(),
             phase: self.phase,
             processes: self.daemons.iter().map(state).collect(),
             zones,
@@ -264,12 +284,14 @@ impl ApiAccess {
     }
 }
 
-/// Creates the objects that the lab's processes need.
-async fn create_prerequisites(spec: &Spec) -> Result<(), LabError> {
+/// Removes what does not belong to this lab, and creates the objects that its processes need.
+async fn prepare_api(spec: &Spec) -> Result<Vec<String>, LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
+    let mut said = leftovers::remove(&cluster, spec).await?;
     let mut all = vec![nearhop_api::locator::definition()];
     all.extend(dns::objects(spec));
-    objects::put_all(&cluster, &all).await
+    said.extend(apply::apply_all(&cluster, &all, &[]).await?);
+    Ok(said)
 }
 
 /// Refuses names of live Nodes: two agents of one Node would both run its Pods.
@@ -280,12 +302,17 @@ async fn check_names_free(spec: &Spec, kubeconfig: &Path) -> Result<(), LabError
     for node in &spec.topology.nodes {
         let lease = leases.iter().find(|lease| name_of(lease) == node.name);
         let renewed = lease.and_then(|lease| lease["spec"]["renewTime"].as_str()?.parse().ok());
-        let age = renewed.map(|time: Timestamp| Timestamp::now().duration_since(time));
-        if age.is_some_and(|age| age < ALIVE) {
+        if renewed.is_some_and(|renewed| is_alive(renewed, Timestamp::now())) {
             return Err(LabError::NodeTaken(node.name.clone()));
         }
     }
     Ok(())
+}
+
+/// Whether an agent renewed its Lease a moment ago. A time in the future is of a clock that was set
+/// back, or of another machine: far in the future it says nothing, so it must not refuse a lab.
+fn is_alive(renewed: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(renewed).abs() < ALIVE
 }
 
 fn start(daemons: &mut BTreeMap<String, Daemon>, process: ProcessSpec) -> Result<(), LabError> {
@@ -324,4 +351,18 @@ fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_from_the_future_does_not_count_as_alive() {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24);
+        for (seconds, alive) in [(0, true), (-4, true), (-6, false), (4, true), (3600, false)] {
+            let renewed = now + SignedDuration::from_secs(seconds);
+            assert_eq!(is_alive(renewed, now), alive, "{seconds}");
+        }
+    }
 }

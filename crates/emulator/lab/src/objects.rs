@@ -1,4 +1,4 @@
-//! A fixture's namespaces, Services and Pods as API objects. Pods run `nearhop/echo`.
+//! A fixture's namespaces, Services and Pods as API objects. Pods run `nearhop/echo`. Pure.
 //!
 //! The lab assigns addresses: cluster IPs and Pod addresses of the text are ignored.
 
@@ -10,19 +10,15 @@ use nearhop_core::model::{
     ClusterIps, Pod, Service, ServicePort, ServiceType, SourceRanges, TargetPort, TopologySpec,
     TrafficPolicy,
 };
-use nearhop_runtime::client::ApiFailure;
 use serde_json::{Value, json};
 
-use crate::LabError;
-use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
 use crate::spec::{TAINT_EFFECT, TAINT_KEY};
 
 /// The image of a fixture's Pods.
-const ECHO: &str = "nearhop/echo";
+pub(crate) const ECHO: &str = "nearhop/echo";
 
-/// The objects of a fixture's text, in an order in which they can be created.
-pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
-    let fixture = Fixture::parse(text).map_err(|error| LabError::Config(error.to_string()))?;
+/// The objects of a fixture, in an order in which they can be created.
+pub(crate) fn of_fixture(fixture: &Fixture) -> Vec<Value> {
     let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
     let used = fixture.services.iter().map(|service| service.key.namespace.to_string());
     let used = used.chain(fixture.pods.iter().map(|pod| pod.key.namespace.to_string()));
@@ -35,10 +31,8 @@ pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
     }
     let mut objects: Vec<Value> = namespaces.into_values().collect();
     objects.extend(fixture.services.iter().map(service));
-    for one in &fixture.pods {
-        objects.push(pod(one)?);
-    }
-    Ok(objects)
+    objects.extend(fixture.pods.iter().map(pod));
+    objects
 }
 
 /// Lets Pods run on nodes with the lab's taint.
@@ -58,62 +52,8 @@ fn namespace(name: &str, distribution: Option<&str>) -> Value {
     })
 }
 
-/// Creates objects and waits until the Pods among them are ready.
-pub(crate) async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
-    put_all(cluster, objects).await?;
-    let pods = objects.iter().filter(|object| object["kind"] == "Pod" && wants_ready(object));
-    let pods: Vec<&Value> = pods.collect();
-    wait_for("Pods", || async {
-        let found = cluster.list("/api/v1/pods").await?;
-        let same = |a: &Value, b: &Value| {
-            name_of(a) == name_of(b) && a["metadata"]["namespace"] == b["metadata"]["namespace"]
-        };
-        let ready = |pod: &Value| found.iter().any(|one| same(one, pod) && is_ready(one));
-        let missing = pods.iter().filter(|pod| !ready(pod));
-        Ok(none_missing(missing.map(|pod| name_of(pod).to_owned()).collect()))
-    })
-    .await
-}
-
-/// Creates or updates objects, in order.
-pub(crate) async fn put_all(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
-    for object in objects {
-        put(cluster, object).await?;
-    }
-    Ok(())
-}
-
-/// Creates an object, or updates an existing one: a lab with `--data-dir` keeps objects, and the
-/// namespace `default` always exists.
-async fn put(cluster: &Cluster, object: &Value) -> Result<(), LabError> {
-    let collection = collection(object);
-    let path = format!("{collection}/{}", name_of(object));
-    match cluster.get(&path).await {
-        Err(LabError::Api(ApiFailure::NotFound { .. })) => {
-            cluster.create(&collection, object).await?
-        }
-        found => {
-            found?;
-            cluster.patch(&path, object).await?
-        }
-    };
-    Ok(())
-}
-
-/// The path of an object's collection. All kinds that the lab creates have regular plurals.
-fn collection(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, plural) =
-        (text(&object["apiVersion"]), text(&object["kind"]).to_lowercase() + "s");
-    let root = if version.contains('/') { "apis" } else { "api" };
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("/{root}/{version}/namespaces/{namespace}/{plural}"),
-        None => format!("/{root}/{version}/{plural}"),
-    }
-}
-
 /// A Pod that the fixture marks not ready has a failing probe.
-fn wants_ready(pod: &Value) -> bool {
+pub(crate) fn wants_ready(pod: &Value) -> bool {
     pod["spec"]["containers"][0].get("readinessProbe").is_none()
 }
 
@@ -211,12 +151,7 @@ fn service_port(port: &ServicePort) -> Value {
     object
 }
 
-fn pod(pod: &Pod) -> Result<Value, LabError> {
-    let name = &pod.key.name;
-    if pod.deleting || pod.terminal {
-        let why = "a lab cannot start a Pod that is terminating or failed. Cure: leave it out";
-        return Err(LabError::Config(format!("pod {name}: {why}")));
-    }
+fn pod(pod: &Pod) -> Value {
     let port = |port: &nearhop_core::model::ContainerPort| json!({"name": port.name.as_str(), "containerPort": port.port, "protocol": port.protocol.as_str()});
     let mut container = json!({
         "name": "echo",
@@ -234,28 +169,22 @@ fn pod(pod: &Pod) -> Result<Value, LabError> {
         spec["hostname"] = dns.hostname.as_str().into();
         spec["subdomain"] = dns.subdomain.as_str().into();
     }
-    Ok(json!({
+    json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "namespace": pod.key.namespace.as_str(),
-            "name": name.as_str(),
+            "name": pod.key.name.as_str(),
             "labels": labels(&pod.labels),
         },
         "spec": spec,
-    }))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
-
-    use http::{Method, Request, Response};
-    use kube::client::Body;
-    use nearhop_runtime::client::Client;
-
     use super::*;
+    use crate::cluster::name_of;
 
     #[test]
     fn fixture_becomes_objects_in_creatable_order() {
@@ -267,7 +196,7 @@ service team/db cluster-ip=None topology-keys=rack,*
 pod shop/cart-0 for=cart on=n1
 pod shop/sick for=cart on=n1 notready
 ";
-        let objects = of_fixture(text).expect("a valid fixture");
+        let objects = of_fixture(&Fixture::parse(text).expect("a valid fixture"));
         let kinds: Vec<(&str, &str)> =
             objects.iter().map(|one| (one["kind"].as_str().unwrap_or(""), name_of(one))).collect();
         let expected = [
@@ -291,45 +220,5 @@ pod shop/sick for=cart on=n1 notready
         assert_eq!(objects[3]["spec"]["topologyKeys"], json!(["rack", "*"]));
         assert_eq!(objects[4]["spec"]["containers"][0]["image"], ECHO);
         assert!(wants_ready(&objects[4]) && !wants_ready(&objects[5]));
-    }
-
-    #[test]
-    fn collections_follow_kind_and_api_version() {
-        let path = |version: &str, kind: &str, namespace: Option<&str>| {
-            let metadata = json!({"namespace": namespace});
-            collection(&json!({"apiVersion": version, "kind": kind, "metadata": metadata}))
-        };
-        assert_eq!(path("v1", "Namespace", None), "/api/v1/namespaces");
-        assert_eq!(path("v1", "Pod", Some("shop")), "/api/v1/namespaces/shop/pods");
-        let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
-        assert_eq!(path("discovery.k8s.io/v1", "EndpointSlice", Some("shop")), slices);
-        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        assert_eq!(path("apiextensions.k8s.io/v1", "CustomResourceDefinition", None), definitions);
-    }
-
-    #[tokio::test]
-    async fn an_object_is_created_only_if_the_api_does_not_have_it() {
-        for (found, sent) in [(200, "GET PATCH"), (404, "GET POST"), (503, "GET")] {
-            let methods = Arc::new(Mutex::new(Vec::new()));
-            let seen = Arc::clone(&methods);
-            let service = tower::service_fn(move |request: Request<Body>| {
-                let code = if request.method() == Method::GET { found } else { 200 };
-                seen.lock().unwrap().push(request.method().to_string());
-                let reply = Response::builder().status(code).body(Body::from(b"{}".to_vec()));
-                async { Ok::<_, Infallible>(reply.unwrap()) }
-            });
-            let cluster = Cluster::new(Client::new(service, "default"));
-            let done = put(&cluster, &namespace("shop", None)).await;
-            assert_eq!(done.is_ok(), found != 503);
-            assert_eq!(methods.lock().unwrap().join(" "), sent, "HTTP {found}");
-        }
-    }
-
-    #[test]
-    fn terminating_pod_is_refused() {
-        let said = of_fixture("node n1\npod p for=s on=n1 terminating")
-            .expect_err("the Pod is terminating")
-            .to_string();
-        assert!(said.contains("pod p") && said.contains("Cure"), "{said}");
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct KubeletPki(PathBuf);
 impl KubeletPki {
     pub(crate) fn of(spec: &Spec) -> Option<Self> {
         match spec.api {
-            Api::Own { .. } => Some(Self(spec.state.join("pki"))),
+            Api::Own { .. } => Some(Self(spec.pki())),
             Api::Joined { .. } => None,
         }
     }

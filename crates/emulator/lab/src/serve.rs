@@ -9,12 +9,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::LabError;
-use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
+use crate::cluster::{Awaited, Cluster, is_ready, name_of, none_missing, wait_for};
+use crate::config::ConfigFile;
 use crate::control::{Answer, Request};
 use crate::lab::Lab;
-use crate::objects;
-use crate::spec::Spec;
+use crate::spec::{ConfigText, Spec};
+use crate::{LabError, apply, leftovers, objects};
 
 /// Runs a lab until shutdown or [`Request::Down`]. Calls `on_ready` when it is ready.
 pub async fn serve(
@@ -38,8 +38,7 @@ pub async fn serve(
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
             done = &mut ready, if on_ready.is_some() => {
-                done.map_err(|error| lab.explain(error))?;
-                lab.set_up();
+                lab.set_up(done.map_err(|error| lab.explain(error))?);
                 if let Some(on_ready) = on_ready.take() {
                     on_ready(&lab);
                 }
@@ -170,20 +169,34 @@ async fn hand_over(stream: UnixStream, mut command: Command) -> io::Result<()> {
     }
 }
 
-/// Waits until all nodes are ready, creates the fixture's objects and waits for its Pods.
-pub async fn make_ready(spec: &Spec) -> Result<(), LabError> {
+/// Waits until all nodes are ready, creates the objects of the file and waits for its Pods. Returns
+/// the fields that were kept as other clients have set them, in words.
+pub async fn make_ready(spec: &Spec) -> Result<Vec<String>, LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
-    wait_for("nodes", || async {
-        let found = cluster.list("/api/v1/nodes").await?;
-        let wanted = spec.topology.nodes.iter().map(|node| node.name.clone());
-        let ready = |name: &str| found.iter().any(|node| name_of(node) == name && is_ready(node));
-        Ok(none_missing(wanted.filter(|name| !ready(name)).collect()))
-    })
-    .await?;
-    let Some(text) = &spec.fixture else { return Ok(()) };
-    let mut objects = objects::of_fixture(text)?;
+    wait_for("nodes", || missing_nodes(&cluster, spec.topology.nodes.iter().map(|n| &*n.name)))
+        .await?;
+    let Some(ConfigText { name, text }) = &spec.config else { return Ok(Vec::new()) };
+    let config = ConfigFile::parse(name, text)?;
+    let mut objects = config.objects()?;
     if spec.has_tainted_nodes() {
         objects::tolerate_taint(&mut objects);
     }
-    objects::create(&cluster, &objects).await
+    let earlier =
+        if spec.keeps_objects() { leftovers::earlier_objects(&cluster).await? } else { Vec::new() };
+    let kept = apply::apply_config(&cluster, &config, &objects, &earlier).await?;
+    if spec.keeps_objects() {
+        leftovers::record(&cluster, text).await?;
+    }
+    apply::wait_for_pods(&cluster, &objects).await?;
+    Ok(kept)
+}
+
+/// The nodes that are not ready.
+pub(crate) async fn missing_nodes(
+    cluster: &Cluster,
+    wanted: impl Iterator<Item = &str>,
+) -> Result<Awaited<()>, LabError> {
+    let found = cluster.list("/api/v1/nodes").await?;
+    let ready = |name: &str| found.iter().any(|node| name_of(node) == name && is_ready(node));
+    Ok(none_missing(wanted.filter(|name| !ready(name)).map(str::to_owned).collect()))
 }

@@ -1,7 +1,8 @@
 //! The spec of a lab, and the flags of its processes.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nearhop_core::Gate;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::daemon::ProcessSpec;
 use crate::pki::KubeletPki;
+use crate::relay::Target;
 use crate::topology::{LabNode, Topology};
 use crate::world::World;
 
@@ -23,6 +25,12 @@ const AGENT_PORT: u16 = 10250;
 
 /// Admin port of proxies, on the node's loopback.
 pub(crate) const PROXY_ADMIN: u16 = 10249;
+
+/// Ports of the metrics, on the loopback of the control plane or the node.
+const CONTROLLER_ADMIN: u16 = 10271;
+const MANAGER_ADMIN: u16 = 10272;
+const DNS_ADMIN: u16 = 9153;
+const AGENT_ADMIN: u16 = 10273;
 
 /// Port of DNS servers.
 const DNS_PORT: u16 = 53;
@@ -50,10 +58,21 @@ pub struct Spec {
     pub listen: SocketAddr,
     /// Controllers to run.
     pub controllers: Controllers,
+    /// How long a node may miss heartbeats before the manager marks it as not ready.
+    pub node_grace: Duration,
     /// `--feature-gates` of the API server, the controller and the proxies.
     pub gates: String,
-    /// Fixture whose objects are created when the nodes are ready.
-    pub fixture: Option<String>,
+    /// `--config`: its objects are created when the nodes are ready.
+    pub config: Option<ConfigText>,
+}
+
+/// A file of the fixture language.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConfigText {
+    /// Its name, for errors.
+    pub name: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// The API server of a lab.
@@ -97,7 +116,7 @@ pub enum Controllers {
 impl Spec {
     /// The kubeconfig for processes in the lab.
     pub(crate) fn inner_kubeconfig(&self) -> PathBuf {
-        self.state.join("kubeconfig.lab")
+        self.memory().join("kubeconfig.lab")
     }
 
     /// The kubeconfig for the machine.
@@ -114,18 +133,39 @@ impl Spec {
         SocketAddr::new(self.topology.control_plane[0], API_PORT)
     }
 
+    /// The directory in memory, which only processes of the lab see.
+    fn memory(&self) -> PathBuf {
+        memory_of(&self.state)
+    }
+
+    /// The directory of an API server that keeps its objects only while the lab runs.
+    pub fn data_in_memory(state: &Path) -> PathBuf {
+        memory_of(state).join("data")
+    }
+
+    /// Where the lab's processes find the logs.
     pub(crate) fn logs(&self) -> PathBuf {
-        self.state.join("log")
+        logs_of(&self.state)
+    }
+
+    /// Where other processes of the machine find the logs.
+    pub(crate) fn logs_link(&self) -> PathBuf {
+        logs_link(&self.state)
+    }
+
+    /// The directory of the certificates.
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.memory().join("pki")
     }
 
     pub(crate) fn log(&self, process: &str) -> PathBuf {
-        self.logs().join(format!("{}.log", process.replace('/', "-")))
+        self.logs().join(log_file(process))
     }
 
     /// The API server, if the lab has its own.
     pub(crate) fn api_server(&self, world: &World) -> Option<ProcessSpec> {
         let Api::Own { data } = &self.api else { return None };
-        let mut args = words("apiserver --enable-faults");
+        let mut args = words("apiserver --enable-faults --private-network");
         args.extend(flag("--listen", self.inner_address()));
         args.extend(flag("--data-dir", data.display()));
         args.extend(flag("--service-cidr", self.topology.ranges.services));
@@ -150,7 +190,9 @@ impl Spec {
                 self.with_api(controller),
                 world.control_plane(),
             ));
-            let manager = words("manager --node-monitor-grace-period 8s");
+            let mut manager = words("manager");
+            let grace = format!("{}ms", self.node_grace.as_millis());
+            manager.extend(flag("--node-monitor-grace-period", grace));
             processes.push(self.process("manager", self.with_api(manager), world.control_plane()));
         }
         for node in &self.topology.nodes {
@@ -164,6 +206,28 @@ impl Spec {
         Ok(processes)
     }
 
+    /// The processes that serve metrics, and where.
+    pub(crate) fn admin_ports(&self, world: &World) -> Result<Vec<(String, Target)>, LabError> {
+        let target = |namespace: &nearhop_net::Namespace, port| Target {
+            namespace: Some(namespace.clone()),
+            address: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port),
+        };
+        let mut ports = Vec::new();
+        if self.controllers == Controllers::All {
+            let plane = world.control_plane();
+            ports.push(("controller".to_owned(), target(plane, CONTROLLER_ADMIN)));
+            ports.push(("manager".to_owned(), target(plane, MANAGER_ADMIN)));
+        }
+        for node in &self.topology.nodes {
+            let namespace = world.node(&node.name)?;
+            for (what, port) in [("agent", AGENT_ADMIN), ("dns", DNS_ADMIN), ("proxy", PROXY_ADMIN)]
+            {
+                ports.push((format!("{what}/{}", node.name), target(namespace, port)));
+            }
+        }
+        Ok(ports)
+    }
+
     fn agent(&self, node: &LabNode) -> Vec<String> {
         let labels: Vec<String> =
             node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -175,7 +239,7 @@ impl Spec {
         args.extend(flag("--cpu", format!("{}m", node.cpu_milli)));
         args.extend(flag("--port", AGENT_PORT));
         args.extend(flag("--cluster-dns", self.name_server(node)));
-        args.extend(flag("--root-dir", self.state.join("nodes").join(&node.name).display()));
+        args.extend(flag("--root-dir", self.memory().join("nodes").join(&node.name).display()));
         if let Some(pki) = KubeletPki::of(self) {
             let own = pki.agent(&node.name);
             args.extend(flag("--tls-cert-file", own.certificate.display()));
@@ -186,6 +250,19 @@ impl Spec {
             args.extend(flag("--register-with-taints", format!("{TAINT_KEY}:{TAINT_EFFECT}")));
         }
         args
+    }
+
+    /// The directory that keeps the objects when the lab ends.
+    pub(crate) fn kept_data(&self) -> Option<PathBuf> {
+        match &self.api {
+            Api::Own { data } if *data != Self::data_in_memory(&self.state) => Some(data.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the objects are kept when the lab ends.
+    pub(crate) fn keeps_objects(&self) -> bool {
+        self.kept_data().is_some()
     }
 
     /// Whether nodes have the lab's taint.
@@ -215,7 +292,7 @@ impl Spec {
         args.extend(flag("--listen", join(&node.addresses.each_ref().map(at))));
         args.extend(flag("--health-bind-address", "127.0.0.1:8080"));
         args.extend(flag("--ready-bind-address", "127.0.0.1:8181"));
-        args.extend(flag("--metrics-bind-address", "127.0.0.1:9153"));
+        args.extend(flag("--metrics-bind-address", format!("127.0.0.1:{DNS_ADMIN}")));
         args
     }
 
@@ -230,8 +307,14 @@ impl Spec {
 
     /// Enables PodLocators by default: of two entries the later one wins.
     fn with_gates(&self, mut args: Vec<String>) -> Vec<String> {
-        args.extend(flag("--feature-gates", format!("{}=true,{}", Gate::PodLocator, self.gates)));
+        args.extend(flag("--feature-gates", self.all_gates()));
         args
+    }
+
+    /// The gates of the user, and those that the lab sets.
+    pub(crate) fn all_gates(&self) -> String {
+        let own = format!("{}=true", Gate::PodLocator);
+        if self.gates.is_empty() { own } else { format!("{own},{}", self.gates) }
     }
 
     fn with_api(&self, mut args: Vec<String>) -> Vec<String> {
@@ -248,6 +331,26 @@ impl Spec {
         let (program, namespace) = (self.program.clone(), namespace.clone());
         ProcessSpec { name: name.to_owned(), program, args, namespace, log: self.log(name) }
     }
+}
+
+/// The directory in memory below a lab's directory.
+pub(crate) fn memory_of(state: &Path) -> PathBuf {
+    state.join("memory")
+}
+
+/// The directory of the logs in memory.
+pub(crate) fn logs_of(state: &Path) -> PathBuf {
+    memory_of(state).join("log")
+}
+
+/// The link to the logs for processes outside of the lab.
+pub(crate) fn logs_link(state: &Path) -> PathBuf {
+    state.join("log")
+}
+
+/// The file of a process's log in the directory of the logs.
+pub(crate) fn log_file(process: &str) -> String {
+    format!("{}.log", process.replace('/', "-"))
 }
 
 /// The control socket in a lab's directory.

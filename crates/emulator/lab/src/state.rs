@@ -1,7 +1,8 @@
 //! A lab's directory, removed when the lab ends.
 //!
-//! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` in the directory for temporary files. The
-//! lab holds a file lock in it. A directory without a locked file belongs to a killed lab; the next
+//! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` in the directory for temporary files if
+//! that variable is not set. A variable that names an unusable directory is an error: with another
+//! directory, commands with and without the variable would not find each other's labs. The lab holds a file lock in it. A directory without a locked file belongs to a killed lab; the next
 //! start removes it. Processes and namespaces end without such care.
 
 use std::fs::{self, File, Permissions, TryLockError};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::LabError;
+use crate::merge;
 use crate::spec::control_socket;
 
 const LOCK: &str = "lock";
@@ -97,12 +99,46 @@ fn lock(path: &Path) -> io::Result<File> {
 }
 
 /// The directory of this user's labs.
-pub fn base() -> PathBuf {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    match runtime.map(PathBuf::from).filter(|path| path.is_dir()) {
-        Some(runtime) => runtime.join("nearhop"),
-        None => std::env::temp_dir().join(format!("nearhop-{}", nix::unistd::geteuid())),
+/// Fails if `XDG_RUNTIME_DIR` is set to a directory that this user cannot use.
+pub fn base() -> Result<PathBuf, LabError> {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(runtime) => {
+            let runtime = PathBuf::from(runtime);
+            match why_unusable(&runtime) {
+                None => Ok(runtime.join("nearhop")),
+                Some(why) => Err(runtime_dir_error(&runtime, why)),
+            }
+        }
+        None => Ok(fallback()),
     }
+}
+
+/// The directory of this user's labs without `XDG_RUNTIME_DIR`.
+fn fallback() -> PathBuf {
+    std::env::temp_dir().join(format!("nearhop-{}", nix::unistd::geteuid()))
+}
+
+/// Why the directory cannot be this user's runtime directory.
+fn why_unusable(runtime: &Path) -> Option<String> {
+    let found = match fs::metadata(runtime) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            return Some("does not exist".to_owned());
+        }
+        Err(cause) => return Some(format!("cannot be used ({cause})")),
+        Ok(found) => found,
+    };
+    let uid = nix::unistd::geteuid().as_raw();
+    if !found.is_dir() {
+        Some("is not a directory".to_owned())
+    } else if found.uid() != uid {
+        Some(format!("belongs to the user with UID {}, not to UID {uid}", found.uid()))
+    } else {
+        None
+    }
+}
+
+fn runtime_dir_error(path: &Path, why: String) -> LabError {
+    LabError::RuntimeDir { path: path.to_owned(), why, fallback: fallback() }
 }
 
 /// The names of the running labs.
@@ -143,6 +179,7 @@ fn remove_stale(base: &Path) -> Result<(), LabError> {
 /// Retries, because processes of a killed lab may still write, and Pods may have made directories
 /// read-only.
 fn remove(path: &Path) -> io::Result<()> {
+    merge::take_out(path);
     for _ in 0..5 {
         if fs::remove_dir_all(path).is_ok() {
             return Ok(());
@@ -166,7 +203,14 @@ fn make_writable(directory: &Path) {
 fn make_base(base: &Path) -> Result<(), LabError> {
     let failed = |cause| file_error(base, cause);
     match private_dir().create(base) {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(failed(cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+            // Without the variable the parent is the directory for temporary files.
+            let runtime = base.parent().filter(|_| *base != fallback());
+            return Err(match runtime {
+                Some(runtime) => runtime_dir_error(runtime, format!("cannot be written ({cause})")),
+                None => failed(cause),
+            });
+        }
         _ => {}
     }
     let found = fs::symlink_metadata(base).map_err(failed)?;
@@ -237,6 +281,21 @@ mod tests {
         let _next = StateDir::create(&base, LabName::Like("lab")).expect("free");
         assert!(!killed.exists() && running.path().exists());
         assert!(!base.join("half-made").exists());
+    }
+
+    #[test]
+    fn an_unusable_runtime_directory_is_explained() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let file = scratch.path().join("file");
+        fs::write(&file, "").expect("writable");
+        assert_eq!(why_unusable(scratch.path()), None);
+        assert_eq!(why_unusable(&file).as_deref(), Some("is not a directory"));
+        let missing = why_unusable(&scratch.path().join("none"));
+        assert_eq!(missing.as_deref(), Some("does not exist"));
+        if nix::unistd::geteuid().as_raw() != 0 {
+            let foreign = why_unusable(Path::new("/")).expect("it belongs to root");
+            assert!(foreign.contains("belongs to the user with UID 0"), "{foreign}");
+        }
     }
 
     #[test]

@@ -8,15 +8,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use jiff::SignedDuration;
 use nearhop_core::Name;
-use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::well_known;
+use nearhop_core::model::Node;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::ranges::Ranges;
 
 /// The label of racks, as in core's fixtures.
-const RACK: &str = "rack";
+pub(crate) const RACK: &str = "rack";
 
 /// Offsets in the nodes' range.
 const CONTROL_PLANE: u32 = 2;
@@ -157,35 +157,20 @@ impl Topology {
         Self::assign_addresses(nodes, ranges)
     }
 
-    /// The nodes of a fixture (see [`nearhop_core::fixture`]). The lab assigns their addresses.
-    pub fn from_fixture(fixture: &Fixture, ranges: Ranges) -> Result<Self, LabError> {
-        check_places(fixture)?;
-        let mut nodes = Vec::new();
-        for node in &fixture.nodes {
-            let refused = |what| Err(LabError::NodeOption { node: node.name.to_string(), what });
-            if !node.addresses.is_empty() {
-                return refused("address=");
-            }
-            if !node.pod_cidrs.is_empty() {
-                return refused("pod-cidr=");
-            }
-            if !node.ready || node.deleting || node.tainted_for_deletion {
-                return refused("notready, deleting and tainted-for-deletion");
-            }
-            let labels =
-                node.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
-            nodes.push(Plan {
-                name: node.name.to_string(),
-                labels: labels.collect(),
-                cpu_milli: node.cpu_milli.unwrap_or(CPU_MILLI),
-            });
-        }
-        Self::assign_addresses(nodes, ranges)
+    /// Nodes with their names, labels and CPU. The lab assigns their addresses.
+    pub(crate) fn of_nodes(nodes: &[Node], ranges: Ranges) -> Result<Self, LabError> {
+        let pair = |(key, value): (&Name, &Name)| (key.to_string(), value.to_string());
+        let plans = nodes.iter().map(|node| Plan {
+            name: node.name.to_string(),
+            labels: node.labels.iter().map(pair).collect(),
+            cpu_milli: node.cpu_milli.unwrap_or(CPU_MILLI),
+        });
+        Self::assign_addresses(plans.collect(), ranges)
     }
 
     fn assign_addresses(plans: Vec<Plan>, ranges: Ranges) -> Result<Self, LabError> {
         ranges.check()?;
-        check_names(&plans)?;
+        check_count(&plans)?;
         let small = |flag| LabError::RangeTooSmall { flag, nodes: plans.len() };
         let at = |place| ranges.nodes.at(place).ok_or(small("--node-cidr"));
         let mut nodes = Vec::new();
@@ -215,18 +200,6 @@ impl Topology {
     }
 }
 
-/// Refuses Pods on nodes that do not exist: they would wait forever.
-fn check_places(fixture: &Fixture) -> Result<(), LabError> {
-    for pod in &fixture.pods {
-        let there = |name: &Name| fixture.nodes.iter().any(|node| node.name == *name);
-        if let Some(node) = pod.node.as_ref().filter(|node| !there(node)) {
-            let why = format!("there is no node `{node}`. Cure: a line `node {node}`");
-            return Err(LabError::Config(format!("pod {}: {why}", pod.key.name)));
-        }
-    }
-    Ok(())
-}
-
 /// a to z, then aa, ab, ...
 fn zone_letter(zone: usize) -> String {
     let letter = char::from(b'a' + u8::try_from(zone % 26).expect("below 26"));
@@ -236,27 +209,18 @@ fn zone_letter(zone: usize) -> String {
     }
 }
 
-fn check_names(plans: &[Plan]) -> Result<(), LabError> {
+fn check_count(plans: &[Plan]) -> Result<(), LabError> {
     if plans.is_empty() {
         return Err(LabError::NoNodes);
     }
     if plans.len() > MAX_NODES {
         return Err(LabError::TooManyNodes { nodes: plans.len(), max: MAX_NODES });
     }
-    let mut seen = BTreeSet::new();
-    for plan in plans {
-        if !is_host_name(&plan.name) {
-            return Err(LabError::NodeName(plan.name.clone()));
-        }
-        if !seen.insert(&plan.name) {
-            return Err(LabError::DuplicateNode(plan.name.clone()));
-        }
-    }
     Ok(())
 }
 
 /// Whether the name is valid for a Node and as a hostname.
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     name.len() <= 63
@@ -268,11 +232,6 @@ fn is_host_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn of(text: &str) -> Result<Topology, String> {
-        let fixture = Fixture::parse(text).expect("the fixture is valid");
-        Topology::from_fixture(&fixture, Ranges::default()).map_err(|error| error.to_string())
-    }
 
     #[test]
     fn grid_has_zones_racks_and_addresses() {
@@ -290,27 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_read_from_a_fixture() {
-        let topology = of("node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n")
-            .expect("the text is valid");
+    fn nodes_are_read_from_a_file() {
+        let file = crate::config::ConfigFile::parse(
+            "f",
+            "node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n",
+        );
+        let topology = file.and_then(|file| file.topology(Ranges::default()));
+        let topology = topology.expect("the text is valid");
         assert_eq!(topology.node("n1").map(|node| node.cpu_milli), Some(2000));
         assert_eq!(topology.node("n2").map(|node| node.labels["a"].as_str()), Some("b"));
         let zones = [(String::new(), String::new()), ("east".to_owned(), "eu".to_owned())];
         assert_eq!(topology.zones(), zones);
-    }
-
-    #[test]
-    fn unsupported_fixtures_are_refused() {
-        for (text, words) in [
-            ("service s\n", "at least one node"),
-            ("node n1 address=10.0.0.1\n", "n1: a lab does not support address="),
-            ("node n1 pod-cidr=10.0.0.0/24\n", "pod-cidr="),
-            ("node n1 notready\n", "lab fault"),
-            ("node n1\npod p for=s on=n2\n", "pod p: there is no node `n2`"),
-        ] {
-            let said = of(text).expect_err(text);
-            assert!(said.contains(words), "{text}: {said}");
-        }
+        let empty = Topology::of_nodes(&[], Ranges::default()).expect_err("no nodes").to_string();
+        assert!(empty.contains("at least one node"), "{empty}");
     }
 
     #[test]

@@ -7,8 +7,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use nearhop_core::fixture::Fixture;
 use nearhop_lab::Topology;
+use nearhop_lab::config::ConfigFile;
 use nearhop_lab::ranges::Ranges;
 use nearhop_lab::world::{Cable, World};
 use nearhop_net::traffic::{Protocol, Server, connect};
@@ -81,7 +81,7 @@ fn nodes_in_different_regions_reach_each_other() {
     sandbox::run("nodes_in_different_regions_reach_each_other", || {
         let text = "node n1 zone=a region=eu\nnode n2 zone=a region=us\nnode n3\n";
         let topology =
-            Topology::from_fixture(&Fixture::parse(text).unwrap(), Ranges::default()).unwrap();
+            ConfigFile::parse("test", text).unwrap().topology(Ranges::default()).unwrap();
         let world = World::build(&topology).unwrap();
         for (from, to) in [("n1", "n2"), ("n2", "n3"), ("n3", "n1")] {
             let address = topology.node(to).unwrap().addresses[1];

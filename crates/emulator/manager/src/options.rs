@@ -27,7 +27,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             controllers: Controllers::default(),
-            node_monitor_grace_period: Duration::from_secs(40),
+            node_monitor_grace_period: Duration::from_secs(50),
             node_startup_grace_period: Duration::from_secs(60),
             root_ca: None,
             health: Health::new(),

@@ -278,11 +278,15 @@ mod tests {
     use super::*;
     use crate::testing;
 
+    fn options() -> Options {
+        Options { node_monitor_grace_period: Duration::from_secs(40), ..Options::default() }
+    }
+
     /// Whether the node counts as lost at `at`, given the seconds at which the server responded.
     fn is_lost(server: &[u64], at: u64) -> bool {
         let start = Instant::now();
         let time = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut state = ClusterState::new(Options::default());
+        let mut state = ClusterState::new(options());
         state.server_responded(start);
         state.on_watch(WatchBatch::Node(vec![Event::Put(testing::node("n1", "a"))]), start);
         server.iter().for_each(|seconds| state.server_responded(time(*seconds)));
@@ -300,7 +304,7 @@ mod tests {
             let kind = failed.failed();
             let start = Instant::now();
             let late = start + Duration::from_secs(41);
-            let mut state = ClusterState::new(Options::default());
+            let mut state = ClusterState::new(options());
             state.on_watch(WatchBatch::Node(vec![Event::Put(testing::node("n1", "a"))]), start);
             (0..5).for_each(|n| state.server_responded(start + Duration::from_secs(10 * n)));
             state.heartbeats.insert("n1".to_owned(), start);

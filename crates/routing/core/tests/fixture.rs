@@ -580,3 +580,67 @@ proptest! {
         }
     }
 }
+
+/// Errors are placed at the word that is wrong; without one, at the object's name.
+#[test]
+fn errors_have_columns() {
+    for (text, line, column) in [
+        ("  zone a", 1, 3),
+        ("node", 1, 1),
+        ("node n\n\nnode n", 3, 6),
+        ("node n  zone=a colour=red", 1, 16),
+        ("node ü\n", 1, 6),
+        ("nodes n  x0", 1, 10),
+        ("service s label:ü=\"ä\" port=x", 1, 23),
+        ("service s no-ports port=80", 1, 9),
+        ("pod p for=a on=n ip=1", 1, 18),
+        ("pod p for=a", 1, 5),
+        ("node n zone=a zone=b", 1, 15),
+        ("node n zone=\"a", 1, 13),
+        ("namespace x  y", 1, 14),
+    ] {
+        let error = Fixture::parse(text).expect_err(text);
+        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+    }
+}
+
+#[test]
+fn objects_and_options_are_found_in_their_text() {
+    let text = "# two objects\n  node n1 zone=a notready\npods shop/p x2 for=s on=n1\n";
+    let (_, places) = Fixture::parse_with_places(text).expect("the text is valid");
+    assert_eq!(places.find("node n1", Some("notready")), Some((2, 18)));
+    assert_eq!(places.find("node n1", Some("cpu")), Some((2, 8)), "the name");
+    assert_eq!(places.find("pod shop/p-1", Some("on")), Some((3, 22)));
+    assert_eq!(places.find("pod shop/p-2", None), None);
+}
+
+#[test]
+fn a_text_without_addresses_describes_the_same_objects() {
+    let text = "\
+node n1 zone=a address=10.0.0.1 pod-cidr=10.1.0.0/24
+service shop/web port=80 cluster-ip=10.96.0.9 uid=u traffic-distribution=PreferClose
+service db cluster-ip=None
+pod shop/web-0 for=web on=n1 ip=10.1.0.5 uid=u
+";
+    let printed = "\
+node n1 zone=a
+service shop/web port=80 traffic-distribution=PreferClose
+service db port=80->8080 cluster-ip=None
+pod shop/web-0 for=web on=n1
+";
+    assert_eq!(parse(text).without_addresses().to_string(), printed);
+}
+
+/// Every option in the list of an error is one that the parser knows.
+#[test]
+fn the_listed_keywords_are_known_to_the_parser() {
+    for (kind, options) in nearhop_core::fixture::keywords() {
+        for option in options {
+            let option = option.replace("KEY", "k");
+            let count = if kind.ends_with("es") || kind == "pods" { " x1" } else { "" };
+            let text = format!("{kind} a{count} {option}");
+            let said = Fixture::parse(&text).err().map_or(String::new(), |e| e.to_string());
+            assert!(!said.contains("has no option"), "{text}: {said}");
+        }
+    }
+}

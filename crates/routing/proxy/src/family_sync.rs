@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nearhop_core::route::{Route, RouteTable};
-use nearhop_core::{Family, Protocol};
+use nearhop_core::route::Route;
+use nearhop_core::{Family, Name, Protocol};
 use nearhop_netfilter::changes::Lost;
 use nearhop_netfilter::config::{Config, NodePortAddresses};
 use nearhop_netfilter::conntrack::View;
@@ -136,7 +136,7 @@ impl FamilySync {
     ) {
         let began = Instant::now();
         let config = control.config(self.family);
-        self.warn_about(&config, control.routes(), waiting);
+        self.warn_about(&config, control, waiting);
         self.engine.configure(config);
         let scope = if waiting.all { Scope::All } else { Scope::Some(&waiting.services) };
         let pass = if self.engine.needs_full() { Pass::Full } else { Pass::Partial };
@@ -162,8 +162,8 @@ impl FamilySync {
     }
 
     /// Warns about missing settings when the first Service of the family that needs them arrives.
-    fn warn_about(&mut self, config: &Config, routes: &RouteTable, waiting: &Waiting) {
-        let family = self.family;
+    fn warn_about(&mut self, config: &Config, control: &Control, waiting: &Waiting) {
+        let (family, routes) = (self.family, control.routes());
         let new = self.last.is_none() || config != self.engine.config();
         let mut services = if new { Services::default() } else { self.warned };
         if new || waiting.all {
@@ -175,7 +175,8 @@ impl FamilySync {
             of_family.for_each(|(_, route)| services.add(route));
         }
         if new || services != self.warned {
-            warn_about_missing(config, services);
+            let awaited = control.last_node().is_none().then(|| &control.options().node);
+            warn_about_missing(config, services, awaited);
         }
         self.warned = services;
     }
@@ -342,8 +343,9 @@ pub(crate) fn for_each_family(families: &mut [FamilySync], mut act: impl FnMut(&
 }
 
 /// Warns about Services of a family that are only partly served, because an option or a field of
-/// the Node is missing.
-fn warn_about_missing(config: &Config, services: Services) {
+/// the Node is missing. `awaited` is the Node if it does not exist yet, as in the first moment of a
+/// new node.
+fn warn_about_missing(config: &Config, services: Services, awaited: Option<&Name>) {
     let family = config.family();
     if config.local.is_none() && services.any {
         tracing::warn!(
@@ -352,12 +354,21 @@ fn warn_about_missing(config: &Config, services: Services) {
              masqueraded; set --cluster-cidr or another --detect-local-mode"
         );
     }
-    if config.nodeport_addresses == NodePortAddresses::Within(Vec::new()) && services.node_ports {
-        tracing::warn!(
+    if config.nodeport_addresses != NodePortAddresses::Within(Vec::new()) || !services.node_ports {
+        return;
+    }
+    match awaited {
+        Some(node) => tracing::info!(
             %family,
-            "node ports are not served: the Node does not exist or has no address of this family; \
-             check --hostname-override, or set --bind-address or --nodeport-addresses"
-        );
+            %node,
+            "waiting for Node to register; node ports are served then (if it has another name, set \
+             --hostname-override)"
+        ),
+        None => tracing::warn!(
+            %family,
+            "node ports are not served: the Node has no address of this family; set --bind-address \
+             or --nodeport-addresses"
+        ),
     }
 }
 

@@ -34,11 +34,15 @@ impl Lab {
         Self::up_in(tempfile::tempdir()?, args)
     }
 
-    /// The same with `scratch` as `XDG_RUNTIME_DIR`.
+    /// The same with `scratch` as `XDG_RUNTIME_DIR`. Nodes are lost after 8 s, not after the 50 s of
+    /// Kubernetes: tests wait for that.
     pub fn up_in(scratch: TempDir, args: &[&str]) -> Result<Self> {
         let errors = scratch.path().join("stderr");
+        let joins = args.contains(&"--kubeconfig");
+        let own = if joins { &[][..] } else { &["--node-monitor-grace-period", "8s"][..] };
         let mut process = command(scratch.path())?
             .args(["lab", "up"])
+            .args(own)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -61,6 +65,18 @@ impl Lab {
             bail!("nearhop lab up: {}", fs::read_to_string(errors)?);
         };
         Ok(Self { process, scratch, kubeconfig })
+    }
+
+    /// What `lab up` has printed to standard error.
+    pub fn warnings(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.scratch.path().join("stderr"))?)
+    }
+
+    /// Stops the lab; returns what `lab down` printed.
+    pub fn down(mut self) -> Result<String> {
+        let said = self.text(&["lab", "down"])?;
+        self.process.wait()?;
+        Ok(said)
     }
 
     /// Process id of `lab up`.

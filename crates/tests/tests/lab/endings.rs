@@ -7,21 +7,31 @@ use anyhow::{Context, Result, bail, ensure};
 use nearhop_tests::lab::{Lab, Room, command};
 
 /// Processes whose command line contains this directory, as those of a lab do.
-fn processes_of(directory: &Path) -> Result<Vec<String>> {
+pub(crate) fn processes_of(directory: &Path) -> Result<Vec<String>> {
+    Ok(find_processes(directory)?.into_iter().map(|(_, line)| line).collect())
+}
+
+/// The ids of these processes.
+pub(crate) fn process_ids_of(directory: &Path) -> Result<Vec<u32>> {
+    Ok(find_processes(directory)?.into_iter().map(|(pid, _)| pid).collect())
+}
+
+fn find_processes(directory: &Path) -> Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let path = entry?.path();
         // A process may end while they are listed.
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(&directory.display().to_string()) {
-            found.push(line);
+        let pid = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+        if let Some(pid) = pid.filter(|_| line.contains(&directory.display().to_string())) {
+            found.push((pid, line));
         }
     }
     Ok(found)
 }
 
-fn until_gone(directory: &Path) -> Result<()> {
+pub(crate) fn until_gone(directory: &Path) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let left = processes_of(directory)?;
@@ -41,7 +51,7 @@ pub(crate) fn labs_in(runtime: &Path) -> Result<Vec<String>> {
     Ok(labs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-fn signal(pid: u32, name: &str) -> Result<()> {
+pub(crate) fn signal(pid: u32, name: &str) -> Result<()> {
     let killed = std::process::Command::new("kill").args([name, &pid.to_string()]).status()?;
     ensure!(killed.success());
     Ok(())

@@ -330,8 +330,10 @@ async fn answer_faults(
     if user.role != Role::Admin {
         return Err(ApiError::forbidden_path(&user.name(), "post", "/nearhop/faults"));
     }
-    if *method != Method::POST {
-        return Err(ApiError::method_not_allowed());
+    match *method {
+        Method::GET => return Ok(Reply::json(200, &api.faults.describe())),
+        Method::POST => {}
+        _ => return Err(ApiError::method_not_allowed()),
     }
     let body = body::read(incoming).await?;
     let faults = Faults::parse(&body)

@@ -11,7 +11,7 @@
 
 mod judge;
 mod picture;
-mod predict;
+pub(crate) mod predict;
 mod scenario;
 mod settle;
 
@@ -25,14 +25,14 @@ pub use picture::draw_svg;
 pub use scenario::Scenario;
 
 use crate::cluster::Cluster;
+use crate::config::ConfigFile;
 use crate::control::Place;
 use crate::drive::run::command_line;
 use crate::drive::worker::{Family, Job, Protocol};
 use crate::lab::Lab;
-use crate::objects;
 use crate::ranges::Ranges;
 use crate::topology::Topology;
-use crate::{LabError, drive::Tally};
+use crate::{LabError, apply, drive::Tally};
 
 /// CPU of a node per zone, in thousandths: half of all demand comes from the first zone.
 const CPU: [u64; 3] = [8000, 4000, 4000];
@@ -93,7 +93,9 @@ pub async fn run(
     let steps = Scenario::ALL.len();
     let report = |step: usize, doing: String| on_progress(&Progress { step, steps, doing });
     report(0, "starting pods".to_owned());
-    objects::create(cluster, &objects::of_fixture(&fixture())?).await?;
+    let objects = ConfigFile::parse("demo", &fixture())?.objects()?;
+    apply::apply_all(cluster, &objects, &[]).await?;
+    apply::wait_for_pods(cluster, &objects).await?;
     let mut outcomes = Vec::new();
     for (step, scenario) in Scenario::ALL.into_iter().enumerate() {
         report(step, format!("{}: setting it", scenario.title()));

@@ -22,22 +22,23 @@ const DISCOVERY: &str = "discovery.k8s.io/v1";
 
 /// The prediction.
 #[derive(Debug)]
-pub(super) struct Prediction {
+pub(crate) struct Prediction {
     /// Traffic between zones.
     pub(super) load: LoadPlan,
     /// Endpoints and their weights, by node.
-    pub(super) choices: BTreeMap<String, Choice>,
+    pub(crate) choices: BTreeMap<String, Choice>,
 }
 
 /// Endpoints, each with its weight.
-pub(super) type Choice = BTreeSet<(String, u64)>;
+pub(crate) type Choice = BTreeSet<(String, u64)>;
 
-pub(super) async fn predict(
+pub(crate) async fn predict(
     cluster: &Cluster,
+    settings: Settings,
     namespace: &str,
     name: &str,
 ) -> Result<Prediction, LabError> {
-    let mut world = World::new(Settings::default());
+    let mut world = World::new(settings);
     let core = format!("/api/v1/namespaces/{namespace}");
     let nodes = cluster.list("/api/v1/nodes").await?;
     let pods = cluster.list(&format!("{core}/pods")).await?;
@@ -80,7 +81,7 @@ fn choices(world: &World, key: &ServiceKey) -> BTreeMap<String, Choice> {
 }
 
 /// The choice that a proxy reports at `/debug/services`; None while its rules are not applied.
-pub(super) fn read_choice(answer: &Value) -> Option<Choice> {
+pub(crate) fn read_choice(answer: &Value) -> Option<Choice> {
     let ports = answer["ports"].as_array()?;
     let port = ports.iter().find(|port| port["family"] == "IPv4")?;
     let frontends = port["frontends"].as_array()?;

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use nearhop_core::world::Settings;
 use serde_json::Value;
 
 use super::predict::{Prediction, predict, read_choice};
@@ -20,7 +21,7 @@ pub(super) async fn settle(
     service: &str,
 ) -> Result<Prediction, LabError> {
     wait_for("proxies", || async {
-        let prediction = predict(cluster, namespace, service).await?;
+        let prediction = predict(cluster, Settings::default(), namespace, service).await?;
         let mut behind = Vec::new();
         for (node, wanted) in &prediction.choices {
             let answer = ask_proxy(lab, node, &format!("/debug/services/{namespace}/{service}"));

@@ -1,0 +1,150 @@
+//! `nearhop lab check`: checks a file for `lab up --config`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use nearhop_apiserver::{ApiServer, Options};
+use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
+use nearhop_lab::apply::apply_config;
+use nearhop_lab::cluster::Cluster;
+use nearhop_lab::config::ConfigFile;
+use nearhop_lab::ranges::Ranges;
+use serde::Serialize;
+
+use crate::daemon::block_on;
+use crate::output::{Output, OutputArgs, print_json};
+
+/// Checks a file for `nearhop lab up --config` without starting a lab.
+///
+/// Checks the syntax, what a lab supports, and the objects by the rules of the API server. Exit code
+/// 0: a lab can start. 2: it cannot; the error names file, line and column.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  nearhop lab check shop.lab
+  nearhop lab check shop.lab -o json
+  nearhop lab export | nearhop lab check -")]
+pub(crate) struct Args {
+    /// The file; `-` is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    file: String,
+    valid: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    zones: usize,
+    nodes: usize,
+    services: usize,
+    pods: usize,
+    warnings: Vec<String>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, text) = read_config(&args.file)?;
+    match check(&name, &text) {
+        Ok(summary) => {
+            args.output.print(&summary, || describe(&summary))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            if args.output.output == Output::Json {
+                let (file, warnings) = (name, Vec::new());
+                let error = Some(crate::output::describe(&error));
+                let (zones, nodes, services, pods) = (0, 0, 0, 0);
+                let valid = false;
+                let summary =
+                    Summary { file, valid, error, zones, nodes, services, pods, warnings };
+                print_json(&summary)?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The name and text of a file of `--config`; `-` is standard input.
+pub(super) fn read_config(path: &Path) -> anyhow::Result<(String, String)> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        return Ok(("standard input".to_owned(), text));
+    }
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    Ok((name, text))
+}
+
+fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
+    let config = ConfigFile::parse(name, text)?;
+    let topology = config.topology(Ranges::default())?;
+    let objects = config.objects()?;
+    block_on(async {
+        // An API server in memory applies the same rules as that of the lab.
+        let services = Ranges::default().services.to_string();
+        let services = ServiceCidrs::parse(&services).map_err(anyhow::Error::msg)?;
+        let cluster = ClusterConfig::new(services);
+        let server = ApiServer::start(Options { cluster, ..Options::default() }).await?;
+        let file = TemporaryFile::new();
+        server.write_kubeconfig(&file.0).context("cannot write a temporary file")?;
+        let client = Cluster::connect(&file.0).await?;
+        apply_config(&client, &config, &objects, &[]).await?;
+        server.stop().await;
+        Ok(())
+    })?;
+    let fixture = config.fixture();
+    let zones: BTreeSet<&str> = topology.nodes.iter().map(|node| node.zone()).collect();
+    Ok(Summary {
+        file: name.to_owned(),
+        valid: true,
+        error: None,
+        zones: zones.len(),
+        nodes: topology.nodes.len(),
+        services: fixture.services.len(),
+        pods: fixture.pods.len(),
+        warnings: config.ignored(),
+    })
+}
+
+/// A file that is removed when this is dropped.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new() -> Self {
+        let name = format!("nearhop-check-{}.kubeconfig", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn describe(summary: &Summary) -> String {
+    let mut text = format!(
+        "{}: valid: {} in {}, {}, {}\n",
+        summary.file,
+        super::counted(summary.nodes, "node"),
+        super::counted(summary.zones, "zone"),
+        super::counted(summary.services, "Service"),
+        super::counted(summary.pods, "Pod"),
+    );
+    for warning in &summary.warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! One port of the machine for the health checks and metrics of all processes:
+//! `http://127.0.0.1:PORT/proxy/node-a1/metrics`.
+//!
+//! The processes listen on the loopback of the control plane or of their node, as in a cluster. The
+//! path's first words name the process. Each connection carries one request, which is GET or HEAD:
+//! the admin ports are read-only.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearhop_runtime::server::accept;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::relay::Target;
+
+/// The size limit of a request.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// How long a client may take to send its request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Targets = BTreeMap<String, Target>;
+
+/// The running port. Dropping it closes the listener.
+#[derive(Debug)]
+pub(crate) struct AdminPort {
+    address: SocketAddr,
+    targets: Arc<Targets>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for AdminPort {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl AdminPort {
+    /// Serves these processes.
+    pub(crate) async fn open(
+        targets: impl IntoIterator<Item = (String, Target)>,
+    ) -> io::Result<Self> {
+        let targets: Arc<Targets> = Arc::new(targets.into_iter().collect());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let all = Arc::clone(&targets);
+        let task = tokio::spawn(async move {
+            loop {
+                let (client, _) = accept(&listener).await;
+                let targets = Arc::clone(&all);
+                tokio::spawn(async move {
+                    // The client may disconnect.
+                    let _ = answer(client, &targets).await;
+                });
+            }
+        });
+        Ok(Self { address, targets, task })
+    }
+
+    /// Whether the process has a URL.
+    pub(crate) fn serves(&self, process: &str) -> bool {
+        self.targets.contains_key(process)
+    }
+
+    /// The URL of a process.
+    pub(crate) fn url(&self, process: &str) -> String {
+        format!("http://{}/{process}", self.address)
+    }
+}
+
+async fn answer(mut client: TcpStream, targets: &Targets) -> io::Result<()> {
+    let head = timeout(PATIENCE, read_head(&mut client)).await??;
+    let (target, request) = match route(&head, targets) {
+        Ok(found) => found,
+        Err((status, text)) => return refuse(&mut client, status, &text).await,
+    };
+    let mut server = match target.connect().await {
+        Ok(server) => server,
+        Err(error) => {
+            let text = format!("the process does not answer: {error}");
+            return refuse(&mut client, "502 Bad Gateway", &text).await;
+        }
+    };
+    server.write_all(request.as_bytes()).await?;
+    copy(&mut server, &mut client).await?;
+    client.shutdown().await
+}
+
+async fn read_head(client: &mut TcpStream) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > MAX_HEAD || client.read_buf(&mut head).await? == 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+async fn refuse(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
+    let length = text.len() + 1;
+    let reply = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{text}\n"
+    );
+    client.write_all(reply.as_bytes()).await?;
+    client.shutdown().await
+}
+
+type Refusal = (&'static str, String);
+
+/// The process that a request is for, and the request to send to it.
+fn route<'a>(head: &str, targets: &'a Targets) -> Result<(&'a Target, String), Refusal> {
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if !matches!(method, "GET" | "HEAD") {
+        return Err(("405 Method Not Allowed", "only GET and HEAD are served".to_owned()));
+    }
+    let rest_after = |name: &str| {
+        let rest = path.strip_prefix('/')?.strip_prefix(name)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.to_owned())
+    };
+    let found = targets.iter().find_map(|(name, target)| Some((target, rest_after(name)?)));
+    let Some((target, rest)) = found else {
+        let known: Vec<String> = targets.keys().map(|name| format!("/{name}/metrics")).collect();
+        return Err(("404 Not Found", format!("try one of:\n{}", known.join("\n"))));
+    };
+    let rest = if rest.is_empty() { "/" } else { &rest };
+    let accept = head.lines().find(|line| line.to_ascii_lowercase().starts_with("accept:"));
+    let accept = accept.map_or(String::new(), |line| format!("{line}\r\n"));
+    let request =
+        format!("{method} {rest} HTTP/1.1\r\nHost: localhost\r\n{accept}Connection: close\r\n\r\n");
+    Ok((target, request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets() -> Targets {
+        let target = |port| Target { namespace: None, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let names = [("proxy/n1", 1), ("proxy/n10", 2), ("controller", 3)];
+        names.map(|(name, port)| (name.to_owned(), target(port))).into()
+    }
+
+    #[test]
+    fn a_path_names_the_process() {
+        let targets = targets();
+        for (line, port, wanted) in [
+            ("GET /proxy/n1/metrics HTTP/1.1", 1, "GET /metrics "),
+            ("GET /proxy/n10/readyz?verbose HTTP/1.1", 2, "GET /readyz?verbose "),
+            ("HEAD /controller HTTP/1.0", 3, "HEAD / "),
+        ] {
+            let head = format!("{line}\r\nHost: x\r\nAccept: a/b\r\nCookie: c\r\n\r\n");
+            let (target, request) = route(&head, &targets).expect(line);
+            assert_eq!(target.address.port(), port, "{line}");
+            assert!(request.starts_with(wanted), "{line}: {request}");
+            assert!(request.contains("\r\nAccept: a/b\r\n") && !request.contains("Cookie"));
+        }
+    }
+
+    #[test]
+    fn other_requests_are_refused() {
+        let targets = targets();
+        for (line, status, text) in [
+            ("POST /controller/metrics HTTP/1.1", "405", "only GET"),
+            ("GET / HTTP/1.1", "404", "/proxy/n10/metrics"),
+            ("GET /proxy/n2/metrics HTTP/1.1", "404", "/controller/metrics"),
+            ("nonsense", "405", ""),
+        ] {
+            let (found, said) = route(&format!("{line}\r\n\r\n"), &targets).expect_err(line);
+            assert!(found.starts_with(status) && said.contains(text), "{line}: {found} {said}");
+        }
+    }
+}
