@@ -137,7 +137,7 @@ async fn an_overridden_request_is_named() -> Result<()> {
         "spec.trafficDistribution: \"PreferSameZone\" is ignored, because \
          metadata.annotations[{DISTRIBUTION}] takes precedence"
     );
-    assert_eq!(warned, [ignored.clone()]);
+    assert_eq!(warned, [ignored.as_str()]);
     let controller = scene.start(replace()).await?;
     until_conditions(&scene, "web", &FINE).await?;
     let why = message(&scene, "web", "TrafficDistributionAccepted").await?;

@@ -191,6 +191,8 @@ pub fn request_of(service: &Value, namespace: &Value) -> Request {
             "nearhop.dev/Nearest" => {
                 keys(&["kubernetes.io/hostname", ZONE, "topology.kubernetes.io/region", "*"])
             }
+            // The Service opts out of the default of its Namespace.
+            "nearhop.dev/None" => Request::Nothing,
             _ => continue,
         };
     }

@@ -228,6 +228,7 @@ fn distribution(random: &mut SmallRng) -> Value {
         "nearhop.dev/Nearest",
         "nearhop.dev/RequireZone",
         "nearhop.dev/Balanced",
+        "nearhop.dev/None",
         "example.com/Unknown",
         "",
     ];

@@ -155,37 +155,33 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// The places that the keys name, none of which has an endpoint.
-    fn explain_out_of_reach(&self) -> String {
-        let misses = self.tried.iter().map(|tried| &tried.miss);
-        let place = |miss: &Miss| match miss {
-            Miss::NoMatchingEndpoint { key, value } => Some(match key.as_str() {
-                well_known::ZONE => format!("in zone {value}"),
-                well_known::REGION => format!("in region {value}"),
-                well_known::HOSTNAME => format!("on node {value}"),
-                _ => format!("with {key}={value}"),
-            }),
-            _ => None,
-        };
-        let places: Vec<String> = misses.clone().filter_map(place).collect();
-        let unlabelled = misses.filter_map(|miss| match miss {
-            Miss::NodeWithoutLabel(key) => Some(format!("this node has no label {key}")),
-            _ => None,
-        });
-        let mut causes: Vec<String> = unlabelled.collect();
-        if !places.is_empty() {
-            causes.insert(0, format!("no ready endpoint {}", places.join(" or ")));
+    /// Why hard keys leave no endpoint: what each key misses, and that no other key is allowed.
+    fn write_out_of_reach(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, tried) in self.tried.iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match &tried.miss {
+                Miss::NoMatchingEndpoint { key, value } if *key == well_known::ZONE => {
+                    write!(f, "no ready endpoint in zone {value}")?;
+                }
+                Miss::NoMatchingEndpoint { key, value } if *key == well_known::HOSTNAME => {
+                    write!(f, "no ready endpoint on node {value}")?;
+                }
+                miss => write!(f, "{miss}")?,
+            }
         }
-        let only_zones = places.len() == 1 && places[0].starts_with("in zone");
-        let other = if only_zones && causes.len() == 1 { "zone" } else { "place" };
-        format!("{}, and the keys allow no other {other}", causes.join(", "))
+        let only_zone = |tried: &Tried| match &tried.tier {
+            Tier::Key(key) => *key == well_known::ZONE,
+            _ => false,
+        };
+        let other = if self.tried.iter().all(only_zone) { "zone" } else { "endpoint" };
+        write!(f, ", and the keys allow no other {other}")
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.tier == Tier::OutOfReach && !self.tried.is_empty() {
-            return f.write_str(&self.explain_out_of_reach());
+        if self.tier == Tier::OutOfReach {
+            return self.write_out_of_reach(f);
         }
         write!(f, "{}", self.tier)?;
         if self.candidates == Candidates::ServingTerminating {

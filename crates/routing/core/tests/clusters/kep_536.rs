@@ -164,12 +164,23 @@ fn no_endpoint_in_reach_is_rejected_with_reasons() {
     assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
     assert_eq!(
         reason.to_string(),
-        "no ready endpoint with rack=r1, this node has no label example.com/cage, and the keys allow \
-         no other place"
+        "this node has no label example.com/cage, no ready endpoint has rack=r1, and the keys allow \
+         no other endpoint"
     );
     let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
     let unmatched = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
     assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), unmatched]);
+}
+
+/// A zone without endpoints is named as users name it.
+#[test]
+fn an_empty_zone_is_the_reason_under_require_zone() {
+    let text = "node n1 zone=a\nnode n2 zone=b\nservice web traffic-distribution=nearhop.dev/RequireZone\n\
+                pods p x2 for=web on=n2";
+    let world = world(text);
+    let reason = route(&world, "n1", "web").decision.cluster.expect("the set is used").reason;
+    let wanted = "no ready endpoint in zone a, and the keys allow no other zone";
+    assert_eq!(reason.to_string(), wanted);
 }
 
 /// A node that gets its label late switches to the nearer set.
