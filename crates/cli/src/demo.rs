@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Args as ClapArgs, ValueEnum};
@@ -18,7 +18,7 @@ use nearhop_lab::serve::make_ready;
 use nearhop_lab::spec::{Api, Controllers, Spec};
 use nearhop_lab::state::{self, LabName, StateDir};
 
-use crate::lab::start;
+use crate::lab::{NODE_GRACE, start};
 use crate::output::{print, print_json};
 
 /// Measures where connections go under each routing policy, in a cluster of three zones on this
@@ -41,9 +41,6 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     output: Output,
 }
-
-/// As in Kubernetes; the demo has no lost node.
-const NODE_GRACE: Duration = Duration::from_secs(50);
 
 /// `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]

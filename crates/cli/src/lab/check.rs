@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -97,9 +98,10 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
         let services = ServiceCidrs::parse(&services).map_err(anyhow::Error::msg)?;
         let cluster = ClusterConfig::new(services);
         let server = ApiServer::start(Options { cluster, ..Options::default() }).await?;
-        let file = TemporaryFile::new();
-        server.write_kubeconfig(&file.0).context("cannot write a temporary file")?;
-        let client = Cluster::connect(&file.0).await?;
+        let directory = TemporaryDir::new().context("cannot make a temporary directory")?;
+        let kubeconfig = directory.0.join("kubeconfig");
+        server.write_kubeconfig(&kubeconfig).context("cannot write a temporary file")?;
+        let client = Cluster::connect(&kubeconfig).await?;
         apply_config(&client, &config, &objects, &[]).await?;
         server.stop().await;
         Ok(())
@@ -118,19 +120,20 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
     })
 }
 
-/// A file that is removed when this is dropped.
-struct TemporaryFile(PathBuf);
+/// A directory for this user only, which is removed when this is dropped.
+struct TemporaryDir(PathBuf);
 
-impl TemporaryFile {
-    fn new() -> Self {
-        let name = format!("nearhop-check-{}.kubeconfig", std::process::id());
-        Self(std::env::temp_dir().join(name))
+impl TemporaryDir {
+    fn new() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("nearhop-check-{}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
     }
 }
 
-impl Drop for TemporaryFile {
+impl Drop for TemporaryDir {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -26,6 +26,7 @@ use nearhop_lab::state;
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use exec::{ExecArgs, exec_stage};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
+pub(crate) use up::NODE_GRACE;
 
 /// Runs a multi-zone Kubernetes cluster on this machine: nodes and Pods are network namespaces with
 /// real packets.

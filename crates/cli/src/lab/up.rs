@@ -6,11 +6,11 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args as ClapArgs, ValueEnum};
 use nearhop_core::Gates;
 use nearhop_lab::Topology;
@@ -92,10 +92,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIER=DURATION,…", default_value = "")]
     delay: Delays,
 
-    /// How long a node may miss heartbeats until it is not ready and loses its traffic. The default
-    /// is that of Kubernetes.
-    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "50s", conflicts_with = "kubeconfig")]
-    node_monitor_grace_period: Duration,
+    /// How long a node may miss heartbeats until it is not ready and loses its traffic. Default: 50s,
+    /// as in Kubernetes.
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace)]
+    node_monitor_grace_period: Option<Duration>,
 
     /// Feature gates of the API server, controller, DNS servers and proxies.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = parse_gates, default_value = "")]
@@ -108,6 +108,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     output: OutputArgs,
 }
+
+/// The period of Kubernetes since 1.32.
+pub(crate) const NODE_GRACE: Duration = Duration::from_secs(50);
 
 /// `--controllers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -125,6 +128,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (mut topology, config) = args.topology()?;
     topology.delays = args.delay;
     let api = args.api()?;
+    let controllers = args.controllers(api.as_deref())?;
     let data = args.data_dir.map(writable).transpose()?;
     // Ctrl-C must not end this process between making the directory and being able to remove it.
     let held = HeldSignals::hold().context("cannot hold signals")?;
@@ -137,11 +141,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         state: state.path().to_owned(),
         program: std::env::current_exe().context("cannot find the path of this program")?,
         topology,
-        controllers: match (args.controllers, &api) {
-            (Which::All, _) | (Which::Auto, None) => Controllers::All,
-            (Which::None, _) | (Which::Auto, Some(_)) => Controllers::None,
-        },
-        node_grace: args.node_monitor_grace_period,
+        controllers,
+        node_grace: args.node_monitor_grace_period.unwrap_or(NODE_GRACE),
         api: match api {
             Some(kubeconfig) => Api::Joined { kubeconfig, taint },
             None => Api::Own { data },
@@ -168,6 +169,20 @@ impl Args {
         // Reports objects that cannot be created before anything is started.
         config.objects()?;
         Ok((topology, Some(ConfigText { name, text })))
+    }
+
+    fn controllers(&self, joined: Option<&Path>) -> anyhow::Result<Controllers> {
+        let controllers = match (self.controllers, joined) {
+            (Which::All, _) | (Which::Auto, None) => Controllers::All,
+            (Which::None, _) | (Which::Auto, Some(_)) => Controllers::None,
+        };
+        if controllers == Controllers::None && self.node_monitor_grace_period.is_some() {
+            bail!(
+                "--node-monitor-grace-period is a setting of the manager, and this lab runs none. \
+                 Cure: --controllers all, or the same flag of the cluster's kube-controller-manager"
+            );
+        }
+        Ok(controllers)
     }
 
     fn api(&self) -> anyhow::Result<Option<PathBuf>> {

@@ -7,7 +7,7 @@ use nearhop_skip::skip;
 use nearhop_tests::lab::command;
 
 /// The arguments of `lab up`, a file for `--config`, and what the error must contain.
-const CASES: [(&[&str], Option<&str>, &[&str]); 18] = [
+const CASES: [(&[&str], Option<&str>, &[&str]); 19] = [
     (&["--zones", "0"], None, &["at least one zone", "--zones 1 or more"]),
     (&["--nodes-per-zone", "0"], None, &["at least one node", "--nodes-per-zone 1"]),
     (&["--zones", "100", "--nodes-per-zone", "10"], None, &["1000 nodes", "at most 200"]),
@@ -34,6 +34,11 @@ const CASES: [(&[&str], Option<&str>, &[&str]); 18] = [
     (&["--kubeconfig", "/no/such/file"], None, &["/no/such/file"]),
     (&["--name", "../etc"], None, &["letters, digits"]),
     (&["--delay", "planet=1s"], None, &["zone=2ms"]),
+    (
+        &["--controllers", "none", "--node-monitor-grace-period", "8s"],
+        None,
+        &["--node-monitor-grace-period", "--controllers all"],
+    ),
 ];
 
 #[test]

@@ -15,7 +15,7 @@ use crate::endings::labs_in;
 const SHOP: &str = "\
 node n1 zone=east
 node n2 zone=west
-service shop/cart port=80->8080 traffic-distribution=PreferSameZone topology-mode=Auto
+service shop/cart port=80->8080 type=NodePort traffic-distribution=PreferSameZone topology-mode=Auto
 pods shop/cart x4 for=cart on=n1,n2
 ";
 
@@ -116,6 +116,9 @@ fn a_second_start_with_a_file_keeps_what_a_user_changed() {
         let removed = format!("Service shop/cart: .metadata.annotations.{mode} was removed");
         ensure!(warned.contains(&removed), "{warned}");
         ensure!(warned.lines().count() == 2, "{warned}");
+        // The proxies found the Service before their Nodes were registered.
+        let logs = lab.text(&["lab", "logs"])?;
+        ensure!(!logs.contains("node ports are not served"), "{logs}");
         let room = Room::new(&lab.kubeconfig).await?;
         let found = room.admin.get(service).await?.ok()?.json();
         ensure!(found["spec"]["trafficDistribution"] == "PreferSameNode", "{found}");
