@@ -23,6 +23,8 @@ use nearhop_lab::cluster::Cluster;
 use nearhop_lab::control::{Answer, Request, Status, ask};
 use nearhop_lab::state;
 
+use crate::help::GLOBAL;
+
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use exec::{ExecArgs, exec_stage};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
@@ -38,7 +40,7 @@ pub(crate) use up::NODE_GRACE;
 pub(crate) struct Args {
     /// Name of the lab, for any of the commands; it may also follow the command.
     // Clap copies the value to the command.
-    #[arg(long = "name", id = "name", value_name = "NAME", value_parser = parse_name)]
+    #[arg(long = "name", id = "name", value_name = "NAME", value_parser = parse_name, help_heading = GLOBAL)]
     _name: Option<String>,
 
     #[command(subcommand)]
@@ -73,7 +75,7 @@ enum Command {
 #[derive(Debug, ClapArgs)]
 struct Name {
     /// Name of the lab. Default: the only one that runs.
-    #[arg(long, value_name = "NAME", global = true, value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", global = true, value_parser = parse_name, help_heading = GLOBAL)]
     name: Option<String>,
 }
 

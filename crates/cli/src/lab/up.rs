@@ -41,71 +41,83 @@ pub(crate) struct Args {
     name: Name,
 
     /// Number of zones, named zone-a, zone-b, …
-    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "config")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        conflicts_with = "config",
+        help_heading = "Nodes"
+    )]
     zones: usize,
 
     /// Nodes per zone, named node-a1, node-a2, …
-    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "config")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        conflicts_with = "config",
+        help_heading = "Nodes"
+    )]
     nodes_per_zone: usize,
 
     /// File with one node, Service or Pod per line, such as `node n1 zone=a cpu=4`; `-` is standard
     /// input. docs/lab-config.md describes it, `nearhop lab check` checks it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
     config: Option<PathBuf>,
 
     /// Keep the API objects in this directory. Default: they are in memory, and deleted with the lab.
-    #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
+    #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig", help_heading = "API")]
     data_dir: Option<PathBuf>,
 
     /// Join the cluster of this kubeconfig. Default: the lab starts its own API server.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "API")]
     kubeconfig: Option<PathBuf>,
 
     /// Register nodes without the taint `nearhop.dev/lab:NoSchedule`, so that other Pods of the
     /// joined cluster can run on them.
-    #[arg(long, requires = "kubeconfig")]
+    #[arg(long, requires = "kubeconfig", help_heading = "API")]
     no_taint: bool,
 
     /// Whether to run controllers for EndpointSlices, Deployments, scheduling and nodes. auto: unless
     /// the lab joins a cluster.
-    #[arg(long, value_name = "auto|all|none", default_value = "auto")]
+    #[arg(long, value_name = "auto|all|none", default_value = "auto", help_heading = "API")]
     controllers: Which,
 
     /// Address of the API server on this machine; port 0 takes a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = ":0")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = ":0", help_heading = "API")]
     listen: SocketAddr,
 
     /// Node addresses, inside the lab: one IPv4 and one IPv6 range.
-    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().nodes)]
+    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().nodes, help_heading = "Network")]
     node_cidr: Dual,
 
     /// Pod addresses, inside the lab: one IPv4 and one IPv6 range, divided among the nodes.
-    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().pods)]
+    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().pods, help_heading = "Network")]
     pod_cidr: Dual,
 
     /// Cluster IPs: one IPv4 and one IPv6 range.
-    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().services)]
+    #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().services, help_heading = "Network")]
     service_cidr: Dual,
 
     /// Network delay between nodes, and added between zones and regions, such as
     /// `node=100us,zone=2ms,region=30ms`. Needs netem in the kernel. Default: none.
-    #[arg(long, value_name = "TIER=DURATION,…", default_value = "")]
+    #[arg(long, value_name = "TIER=DURATION,…", default_value = "", help_heading = "Network")]
     delay: Delays,
 
     /// How long a node may miss heartbeats until it is not ready and loses its traffic. Default: 50s,
     /// as in Kubernetes.
-    #[arg(long, value_name = "DURATION", value_parser = parse_grace)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace, help_heading = "Nodes")]
     node_monitor_grace_period: Option<Duration>,
 
     /// Feature gates of the API server, controller, DNS servers and proxies.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = parse_gates, default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = parse_gates, default_value = "", help_heading = "API")]
     feature_gates: String,
 
     /// Run in the background: return when the lab is up. Stop it with `nearhop lab down`.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Run")]
     detach: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Run")]
     output: OutputArgs,
 }
 
