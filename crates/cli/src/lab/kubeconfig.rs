@@ -10,11 +10,11 @@ use nearhop_lab::merge::{merge, user_kubeconfig};
 use super::{Name, name_flag, status_of};
 use crate::output::print;
 
-/// Prints the kubeconfig of a lab, or merges it into the user's.
+/// Prints the kubeconfig of a lab or its path, or merges it into the user's.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  nearhop lab kubeconfig > lab.kubeconfig
+  export KUBECONFIG=$(nearhop lab kubeconfig --path)
   nearhop lab kubeconfig --merge && kubectl get nodes
   kubectl --context nearhop-lab get nodes                # after --merge")]
 pub(crate) struct Args {
@@ -25,13 +25,21 @@ pub(crate) struct Args {
     /// nearhop-NAME. The lab removes that context when it ends.
     #[arg(long)]
     merge: bool,
+
+    /// Print the path of the file. It exists as long as the lab.
+    #[arg(long, conflicts_with = "merge")]
+    path: bool,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
     let status = status_of(&state)?;
+    let path = &status.kubeconfig;
+    if args.path {
+        print(&format!("{}\n", path.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if !args.merge {
-        let path = &status.kubeconfig;
         let text = fs::read_to_string(path);
         print(&text.with_context(|| format!("cannot read {}", path.display()))?)?;
         return Ok(ExitCode::SUCCESS);
