@@ -11,6 +11,7 @@ use nearhop_lab::daemon::{Phase, State};
 use serde::Serialize;
 
 use super::{Name, describe_age, name_flag, status_of};
+use crate::color::paint_failure;
 use crate::daemon::block_on;
 use crate::output::OutputArgs;
 
@@ -87,10 +88,10 @@ fn describe(Whole { status, api_faults }: &Whole) -> String {
         line(if zone.is_empty() { "(no zone)" } else { zone }, &nodes.join(", "));
     }
     if !status.cut.is_empty() {
-        line("cut off", &status.cut.join(", "));
+        line("cut off", &paint_failure(&status.cut.join(", ")));
     }
     for fault in describe_api(status, api_faults.as_ref()) {
-        line("API faults", &fault);
+        line("API faults", &paint_failure(&fault));
     }
     for (name, state) in &status.processes {
         let _ = writeln!(text, "  {name:<20} {}", describe_process(state));
@@ -139,9 +140,9 @@ pub(super) fn describe_flaky(flaky: &Flaky) -> String {
 fn describe_process(state: &State) -> String {
     let mut text = match state.phase {
         Phase::Running => "running".to_owned(),
-        Phase::Paused => "paused; `lab fault resume` continues it".to_owned(),
-        Phase::Killed => "killed; `lab fault start` starts it again".to_owned(),
-        Phase::Waiting => "exited; restarting".to_owned(),
+        Phase::Paused => paint_failure("paused") + "; `lab fault resume` continues it",
+        Phase::Killed => paint_failure("killed") + "; `lab fault start` starts it again",
+        Phase::Waiting => paint_failure("exited") + "; restarting",
     };
     if state.restarts > 0 {
         let _ = write!(text, ", restarts: {}", state.restarts);

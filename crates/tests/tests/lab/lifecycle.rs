@@ -128,18 +128,34 @@ fn a_second_start_with_a_file_keeps_what_a_user_changed() {
     });
 }
 
-/// Added arguments, faults, metrics, names and logs of one lab.
+/// Runs a check in a lab of two nodes.
+fn in_small_lab(check: impl AsyncFnOnce(&Lab) -> Result<()>) {
+    crate::run(async { check(&Lab::up(&["--zones", "2", "--nodes-per-zone", "1"])?).await });
+}
+
 #[test]
-fn faults_are_confirmed_and_shown_and_metrics_can_be_read() {
-    crate::run(async {
-        let lab = Lab::up(&["--zones", "2", "--nodes-per-zone", "1"])?;
-        gates_are_merged(&lab).await?;
-        every_fault_is_shown(&lab).await?;
-        metrics_are_read(&lab)?;
-        names_are_accepted_anywhere(&lab)?;
-        logs_are_followed(&lab)?;
-        Ok(())
-    });
+fn added_feature_gates_do_not_replace_those_of_the_lab() {
+    in_small_lab(gates_are_merged);
+}
+
+#[test]
+fn every_fault_is_confirmed_and_shown_in_the_status() {
+    in_small_lab(every_fault_is_shown);
+}
+
+#[test]
+fn the_metrics_of_every_process_can_be_read_from_the_machine() {
+    in_small_lab(async |lab| metrics_are_read(lab));
+}
+
+#[test]
+fn the_name_of_a_lab_is_accepted_before_and_after_the_command() {
+    in_small_lab(async |lab| names_are_accepted_anywhere(lab));
+}
+
+#[test]
+fn logs_are_followed_over_a_restart_of_the_process() {
+    in_small_lab(async |lab| logs_are_followed(lab));
 }
 
 /// Added feature gates replaced those of the lab.

@@ -9,6 +9,8 @@ use nearhop_lab::drive::report::{End, Judged, Matrix, Report};
 use nearhop_lab::drive::run::Progress;
 use nearhop_lab::drive::tally::{Causes, Percentiles};
 
+use crate::color::paint_failure;
+
 /// Rows of a table.
 const ROWS: usize = 20;
 
@@ -181,7 +183,8 @@ fn failures(report: &Report) -> String {
     if report.failed == 0 {
         return String::new();
     }
-    let mut text = format!("\n{} failed: {}\n", report.failed, causes(&report.failures));
+    let heading = format!("{} failed: {}", report.failed, causes(&report.failures));
+    let mut text = format!("\n{}\n", paint_failure(&heading));
     for (title, places) in
         [("from", &report.failures_by_source), ("at", &report.failures_by_target)]
     {

@@ -66,13 +66,16 @@ fn show(args: &Args, report: Report, interval: Duration) -> anyhow::Result<Reade
     let title = format!("Every {interval:?}: {}   {time}\n\n", report.service);
     let body = text::describe(&report);
     if stdout().is_terminal() {
-        return write(&format!("{REDRAW}{title}{body}"));
+        // Not through the writer below: without colours it would drop these codes, too. The next
+        // write reports a closed terminal.
+        let _ = stdout().write_all(REDRAW.as_bytes());
+        return write(&format!("{title}{body}"));
     }
     write(&format!("{title}{body}\n"))
 }
 
 fn write(text: &str) -> anyhow::Result<Reader> {
-    let mut out = stdout().lock();
+    let mut out = anstream::AutoStream::auto(stdout().lock());
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(Reader::Reads),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
