@@ -4,7 +4,11 @@
 use jiff::Timestamp;
 use nearhop_core::condition::{Writing, judge};
 use nearhop_core::fixture::Fixture;
+use nearhop_core::key::Family;
+use nearhop_core::model::{AddressType, Slice};
+use nearhop_core::object::Change;
 use nearhop_core::route::{Place, RouteTable, Verdict};
+use nearhop_core::routing::{Routing, SliceRouting};
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Gates, ServiceKey, World};
 
@@ -278,6 +282,38 @@ fn only_ports_that_follow_the_keys_are_judged() {
     assert!(headless.contains(wanted), "{headless}");
 }
 
+/// The slices of one family still have other hard keys, those of the other have none.
+#[test]
+fn one_family_with_other_keys_leaves_the_reach_unknown() {
+    let text = format!(
+        "{ZONES}service web families=IPv4,IPv6 traffic-distribution=nearhop.dev/RequireZone\n\
+         pods p x3 for=web on=n1,n2,n3"
+    );
+    let fixture = Fixture::parse(&text).expect("the fixture is valid");
+    let mut world = fixture.world(Settings::default());
+    let key = ServiceKey::new("default", "web");
+    let slices: Vec<Slice> = world.slices(&key).map(|slice| Slice::clone(slice)).collect();
+    assert_eq!(slices.len(), 2, "one per family");
+    for mut slice in slices {
+        slice.routing = match slice.address_type {
+            AddressType::Ip(Family::Ipv4) => other_keys(&slice.routing),
+            _ => SliceRouting::Absent,
+        };
+        world.apply(Change::put(slice));
+    }
+    let conditions = judge_web(&world, &Writing::Done);
+    assert!(conditions[2].starts_with("Reachable Unknown NotProgrammed"), "{conditions:?}");
+}
+
+/// The same endpoints by the key `rack`.
+fn other_keys(routing: &SliceRouting) -> SliceRouting {
+    let SliceRouting::Valid(routing) = routing else { panic!("no routing: {routing:?}") };
+    let mut routing = Routing::clone(routing);
+    let Routing::Keys(keys) = &mut routing else { panic!("no keys: {routing:?}") };
+    keys.keys = vec!["rack".into()];
+    SliceRouting::Valid(routing.into())
+}
+
 #[test]
 fn ignored_requests_are_named_in_accepted() {
     let accepted = |asks: &str| {
@@ -338,8 +374,9 @@ fn a_default_of_the_namespace_is_reported_as_such() {
         )
     );
     let bogus = conditions("Bogus", "");
-    let wanted =
-        format!("TrafficDistributionAccepted False UnsupportedValue {origin}: \"Bogus\" is not");
+    let wanted = format!(
+        "TrafficDistributionAccepted False UnsupportedValue {origin}: \"Bogus\" is none of"
+    );
     assert!(bogus[0].starts_with(&wanted), "{bogus:?}");
     assert!(
         bogus[1].ends_with("ignored, see Accepted; traffic goes to all endpoints"),

@@ -8,37 +8,37 @@ use nearhop_core::{Gate, Gates, Name, ServiceKey};
 use serde_json::Value;
 
 use super::extra::{MODE, OLD_MODE, disabled};
-use super::view::{View, spec_mut};
+use super::view::View;
 use crate::json::text;
 
 /// Warnings about a Service as the client sent it, before fields with a disabled gate are dropped.
 pub fn warn_ignored(new: &Value, old: Option<&Value>, gates: &Gates) -> Vec<String> {
-    let mut kept = new.clone();
-    let mut warnings = Vec::new();
-    for (field, gate) in disabled(new, old, gates) {
-        warnings.push(format!(
-            "spec.{field}: {} is not stored, because the feature gate {gate} is off",
-            View::of(new).shown(field)
-        ));
-        spec_mut(&mut kept).map(|spec| spec.remove(field));
-    }
+    let dropped = disabled(new, old, gates);
+    let say = |(field, gate): &(&str, Gate)| {
+        let value = View::of(new).shown(field);
+        format!("spec.{field}: {value} is not stored, because the feature gate {gate} is off")
+    };
+    let mut warnings: Vec<String> = dropped.iter().map(say).collect();
     let metadata = |field| Name::from(text(new, &["metadata", field]));
     let mut service = Service::new(ServiceKey::new(metadata("namespace"), metadata("name")));
-    service.topology = read_topology(View::of(&kept));
+    let is_stored = |field: &str| dropped.iter().all(|(dropped, _)| *dropped != field);
+    service.topology = read_topology(View::of(new), is_stored);
     // The default of the Namespace may change; its own write causes a warning.
     let context = IntentContext { gates, namespace: None, cluster_default: None };
     warnings.extend(decide_intent(&service, context).ignored(&service.key));
     warnings
 }
 
-fn read_topology(view: View<'_>) -> TopologySpec {
-    let field = |name| view.optional(name).map(Name::from);
+fn read_topology(view: View<'_>, is_stored: impl Fn(&str) -> bool) -> TopologySpec {
+    let field =
+        |name: &'static str| view.optional(name).filter(|_| is_stored(name)).map(Name::from);
+    let keys = if is_stored("topologyKeys") { view.texts("topologyKeys") } else { Vec::new() };
     let annotation = |key| view.annotation(key).map(Name::from);
     TopologySpec {
         topology_mode: annotation(MODE),
         topology_aware_hints: annotation(OLD_MODE),
         traffic_policy: field("trafficPolicy"),
-        topology_keys: view.texts("topologyKeys").into_iter().map(Name::from).collect(),
+        topology_keys: keys.into_iter().map(Name::from).collect(),
         topology_keys_annotation: annotation("nearhop.dev/topology-keys"),
         traffic_distribution_annotation: annotation(DISTRIBUTION),
         traffic_distribution: field("trafficDistribution"),
@@ -110,7 +110,7 @@ mod tests {
         let local = warned(json!({}), json!({"trafficPolicy": "Local"}));
         assert!(local[0].starts_with(r#"spec.trafficPolicy: "Local" has no effect"#), "{local:?}");
         let foreign = warned(json!({}), json!({"trafficDistribution": "example.com/Fast"}));
-        assert!(foreign[0].contains("\"example.com/Fast\" is not"), "{foreign:?}");
+        assert!(foreign[0].contains("\"example.com/Fast\" is none of"), "{foreign:?}");
         for fine in ["PreferSameZone", "nearhop.dev/None", "nearhop.dev/Balanced"] {
             assert!(warned(json!({}), json!({"trafficDistribution": fine})).is_empty(), "{fine}");
         }

@@ -30,7 +30,7 @@ pub fn warnings(service: &Value) -> Vec<String> {
     for (i, cidr) in view.texts("loadBalancerSourceRanges").iter().enumerate() {
         all.extend(warn_cidr(&format!("spec.loadBalancerSourceRanges[{i}]"), cidr));
     }
-    warn_ignored(&mut all, view);
+    warn_by_type(&mut all, view);
     if view.text("trafficDistribution") == "PreferClose" {
         let text = r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#;
         all.push(text.to_owned());
@@ -77,7 +77,8 @@ fn warn_external_ips(all: &mut Vec<String>, view: View<'_>) {
     }
 }
 
-fn warn_ignored(all: &mut Vec<String>, view: View<'_>) {
+/// Fields without effect for this type of Service.
+fn warn_by_type(all: &mut Vec<String>, view: View<'_>) {
     if view.is_external_name() {
         if !view.list("externalIPs").is_empty() {
             let text = r#"spec.externalIPs is ignored when spec.type is "ExternalName""#;

@@ -7,16 +7,16 @@ use crate::model::Service;
 pub(super) fn judge_accepted(service: &Service, decision: &IntentDecision) -> Verdict {
     let origin = |spelling: Spelling| spelling.origin(&service.key.namespace);
     let ignored = decision.ignored(&service.key);
-    let story = |spelling: Spelling| {
+    let explain = |spelling: Spelling| {
         let problem = decision.problem_of(spelling);
         problem.map_or_else(String::new, |problem| format!("{}; {}", problem.cause, problem.cure))
     };
     let verdict = match &decision.accepted {
         Accepted::UnknownValue(spelling) => {
-            Verdict::no("UnsupportedValue", origin(*spelling), story(*spelling))
+            Verdict::no("UnsupportedValue", origin(*spelling), explain(*spelling))
         }
         Accepted::Conflict(spelling, _) => {
-            Verdict::no("Conflict", origin(*spelling), story(*spelling))
+            Verdict::no("Conflict", origin(*spelling), explain(*spelling))
         }
         Accepted::Yes => match gate_off(decision) {
             Some((spelling, message)) => {

@@ -127,8 +127,8 @@ pub(super) fn read_distribution(value: &str, gates: &Gates, max_overload: MaxOve
         _ => read_own_value(value, max_overload).map_or_else(
             || {
                 Meaning::Refused(format!(
-                    "{} is not PreferSameZone, PreferSameNode, PreferClose or nearhop.dev/Balanced, \
-                     nearhop.dev/Nearest, nearhop.dev/RequireZone, {NO_PREFERENCE}",
+                    "{} is none of PreferSameZone, PreferSameNode, PreferClose, nearhop.dev/Balanced, \
+                     nearhop.dev/Nearest, nearhop.dev/RequireZone and {NO_PREFERENCE}",
                     quote(value)
                 ))
             },
@@ -156,8 +156,8 @@ pub(super) fn read_preference(value: &str, gates: &Gates, max_overload: MaxOverl
                 Meaning::Refused(format!("{} needs the feature gate {OWN_VALUES}", quote(value)))
             }
             None => Meaning::Refused(format!(
-                "{} is not Default, Spread, Zone or nearhop.dev/Balanced, nearhop.dev/Nearest, \
-                 nearhop.dev/RequireZone, {NO_PREFERENCE}",
+                "{} is none of Default, Spread, Zone, nearhop.dev/Balanced, nearhop.dev/Nearest, \
+                 nearhop.dev/RequireZone and {NO_PREFERENCE}",
                 quote(value)
             )),
         },

@@ -28,17 +28,18 @@ pub struct CutOffLabel {
     pub value: Name,
 }
 
-/// Whether the nodes follow the requested keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whether the nodes follow the requested keys. A later value is worse: ports and families of a
+/// Service may differ, and the worst one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// They follow them.
     #[default]
     Keys,
-    /// The slices still carry other keys.
-    OtherKeys,
     /// The slices carry no routing that nodes can use, so nodes use the standard hints, and no node
     /// is cut off.
     None,
+    /// The slices still carry other keys.
+    OtherKeys,
 }
 
 /// What the hard topology keys of a Service mean for the nodes.
@@ -104,11 +105,11 @@ pub(crate) fn judge_reach(
                     find_cut_off(routing, &chosen, groups)
                 }
                 Agreed::Keys(_) | Agreed::Weights(_) => {
-                    reach.effect = Effect::OtherKeys;
+                    reach.effect = reach.effect.max(Effect::OtherKeys);
                     continue;
                 }
                 Agreed::Absent | Agreed::Disagrees(_) | Agreed::Broken(_) => {
-                    reach.effect = Effect::None;
+                    reach.effect = reach.effect.max(Effect::None);
                     continue;
                 }
             };
