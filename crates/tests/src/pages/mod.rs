@@ -3,7 +3,7 @@
 //! In a block ```` ```console ````, a line with `$ ` starts a command, `> ` continues it, and the
 //! lines after it are its output, as in a terminal: standard output and standard error together. A
 //! line `...` matches any number of lines. A command without output lines must only succeed; one with
-//! the comment `# Ctrl-C` is interrupted after a few seconds. See [`shape`] for the comparison.
+//! `Ctrl-C` in its comment is interrupted after a few seconds. See [`shape`] for the comparison.
 
 pub mod shape;
 mod shell;

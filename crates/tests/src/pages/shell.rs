@@ -1,22 +1,28 @@
 //! One bash in which the commands of a page run, as in a reader's terminal.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 /// Ends the output of a command.
 const END: &str = "@@end-of-command";
 
-/// Seconds after which a command with the comment `# Ctrl-C` is interrupted.
+/// No command of a page takes this long, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Seconds after which a command with `Ctrl-C` in its comment is interrupted.
 const UNTIL_CTRL_C: u32 = 4;
 
 /// A bash that keeps its variables from command to command.
 pub struct Shell {
     process: Child,
     stdin: ChildStdin,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
     scratch: PathBuf,
 }
 
@@ -38,12 +44,18 @@ impl Shell {
             .env_remove("KUBECONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()
             .context("start bash")?;
         let mut stdin = process.stdin.take().context("stdin is piped")?;
         writeln!(stdin, "exec 2>&1")?;
         let output = BufReader::new(process.stdout.take().context("stdout is piped")?);
-        Ok(Self { process, stdin, output, scratch: scratch.to_owned() })
+        let (sender, lines) = mpsc::channel();
+        // A thread, because a read of a pipe has no time limit.
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Self { process, stdin, lines, scratch: scratch.to_owned() })
     }
 
     /// Runs a command; returns its output and exit code. The text has the paths that a page shows.
@@ -52,16 +64,20 @@ impl Shell {
         std::fs::write(&file, with_interrupt(command))?;
         // In a file, so that the command cannot read the next one from its standard input.
         writeln!(self.stdin, ". '{}' </dev/null; printf '\\n{END} %s\\n' $?", file.display())?;
+        let deadline = Instant::now() + LIMIT;
         let mut text = String::new();
-        let mut line = String::new();
-        while self.output.read_line(&mut line)? > 0 {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line =
+                line.with_context(|| format!("no end after {LIMIT:?}: {command}\n{text}"))?;
             if let Some(code) = line.strip_prefix(END) {
                 let code = code.trim().parse().context("exit code")?;
                 return Ok((self.as_in_pages(text.trim_end_matches('\n')), code));
             }
-            text += &std::mem::take(&mut line);
+            text += &line;
+            text.push('\n');
         }
-        anyhow::bail!("bash ended during: {command}\n{text}")
     }
 
     /// A page has the runtime directory of an ordinary user.
@@ -74,14 +90,17 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        // With the commands that it runs.
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.process.wait();
     }
 }
 
 /// A command that runs until Ctrl-C gets SIGINT after some seconds.
 fn with_interrupt(command: &str) -> String {
-    if !command.contains("# Ctrl-C") {
+    let comment = command.split_once(" #").map_or("", |(_, comment)| comment);
+    if !comment.contains("Ctrl-C") {
         return command.to_owned();
     }
     let quoted = command.replace('\'', r"'\''");

@@ -295,7 +295,7 @@ mod tests {
         for n in 0..12 {
             report.failures_by_target.insert(format!("pod/shop/web-{n:02}"), causes(n));
         }
-        let text = failures(&report);
+        let text = anstream::adapter::strip_str(&failures(&report)).to_string();
         assert!(
             text.contains("15 failed: 15 timed out, 5 DNS lookups without addresses\n"),
             "{text}"
