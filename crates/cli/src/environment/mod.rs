@@ -7,6 +7,7 @@
 
 mod former;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 use clap::builder::BoolishValueParser;
@@ -148,12 +149,11 @@ fn join(path: &str, name: &str) -> String {
 
 /// Warns about former names that this call uses.
 pub(crate) fn warn_about_former_names(settings: &[Setting], matches: &ArgMatches) {
-    for setting in settings {
-        if let Some(present) = &setting.renamed
-            && is_used(setting, matches)
-        {
-            warn(&format!("{} is a former name; set {present} instead", setting.variable));
-        }
+    let used = settings.iter().filter(|setting| is_used(setting, matches));
+    let renamed = used.filter_map(|setting| Some((&setting.variable, setting.renamed.as_ref()?)));
+    // A flag that a command inherits is there twice.
+    for (former, present) in renamed.collect::<BTreeSet<_>>() {
+        warn(&format!("{former} is a former name; set {present} instead"));
     }
 }
 

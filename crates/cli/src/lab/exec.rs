@@ -27,9 +27,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     name: Name,
 
-    /// Namespace of the Pod.
-    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
+    /// Namespace of the Pod. Default: default.
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
 
     /// Container of the Pod. Default: the one that the annotation
     /// kubectl.kubernetes.io/default-container names, or the first.
@@ -71,7 +71,7 @@ enum Target {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let target = args.target();
+    let target = args.target()?;
     let mut session = Session {
         command: args.command,
         input: if args.stdin { Input::Passed } else { Input::Empty },
@@ -93,17 +93,26 @@ pub(crate) fn exec_stage(args: &ExecArgs) -> ExitCode {
 }
 
 impl Args {
-    fn target(&self) -> Target {
-        match self.target.split_once('/') {
-            Some(("node", name)) => Target::Place(Place::Node(name.to_owned())),
-            None if self.target == "external" => Target::Place(Place::External),
-            None if self.target == "control-plane" => Target::Place(Place::ControlPlane),
+    fn target(&self) -> anyhow::Result<Target> {
+        let place = match self.target.split_once('/') {
+            Some(("node", name)) => Place::Node(name.to_owned()),
+            None if self.target == "external" => Place::External,
+            None if self.target == "control-plane" => Place::ControlPlane,
             parts => {
-                let (namespace, pod) = parts.unwrap_or((&self.namespace, &self.target));
+                let namespace = self.namespace.as_deref().unwrap_or("default");
+                let (namespace, pod) = parts.unwrap_or((namespace, &self.target));
                 let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
-                Target::Pod(Container { namespace, pod, container: self.container.clone() })
+                let container = self.container.clone();
+                return Ok(Target::Pod(Container { namespace, pod, container }));
             }
+        };
+        if self.container.is_some() || self.namespace.is_some() {
+            bail!(
+                "{} is a network without containers. Cure: omit -c and -n, or name a Pod",
+                self.target
+            );
         }
+        Ok(Target::Place(place))
     }
 }
 

@@ -41,10 +41,16 @@ struct Row {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let base = state::base()?;
-    let mut names = state::running(&base)?;
-    names.retain(|name| args.name.given().is_none_or(|wanted| wanted == name));
-    let rows: Vec<Row> = names.iter().map(|name| look(name, &base.join(name))).collect();
-    args.output.print(&rows, || describe(&rows))?;
+    let running = state::running(&base)?;
+    let wanted = args.name.given();
+    let named = running.iter().filter(|name| wanted.is_none_or(|wanted| wanted == *name));
+    let rows: Vec<Row> = named.map(|name| look(name, &base.join(name))).collect();
+    args.output.print(&rows, || match wanted {
+        Some(name) if rows.is_empty() && !running.is_empty() => {
+            format!("no lab `{name}` runs; running labs: {}\n", running.join(", "))
+        }
+        _ => describe(&rows),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,5 +88,5 @@ fn describe(rows: &[Row]) -> String {
             row.kubeconfig.display().to_string(),
         ]);
     }
-    format!("{table}\n")
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -24,6 +24,7 @@ use nearhop_lab::control::{Answer, Request, Status, ask};
 use nearhop_lab::state;
 
 use crate::help::GLOBAL;
+use crate::output::describe;
 
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use exec::{ExecArgs, exec_stage};
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Name of the lab, for any of the commands; it may also follow the command.
     // Clap copies the value to the command.
     #[arg(long = "name", id = "name", value_name = "NAME", value_parser = parse_name, help_heading = GLOBAL)]
-    _name: Option<String>,
+    name: Option<String>,
 
     #[command(subcommand)]
     command: Command,
@@ -80,7 +81,27 @@ struct Name {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.command {
+    let name = args.name;
+    dispatch(args.command).map_err(|error| match name.filter(|name| name != "lab") {
+        Some(name) => name_cures(&error, &name),
+        None => error,
+    })
+}
+
+/// The cures of the lab's errors are commands without a name, as one lab has no need of it.
+fn name_cures(error: &anyhow::Error, name: &str) -> anyhow::Error {
+    let text = describe(error);
+    let Some((cause, cure)) =
+        text.split_once("Cure: ").filter(|(_, cure)| !cure.contains("--name"))
+    else {
+        return anyhow::Error::msg(text);
+    };
+    let cure = cure.replace("nearhop lab ", &format!("nearhop lab --name {name} "));
+    anyhow::Error::msg(format!("{cause}Cure: {cure}"))
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Up(args) => up::run(*args),
         Command::Down(args) => down::run(&args),
         Command::List(args) => list::run(&args),
@@ -97,9 +118,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Name {
-    /// The given name. An empty one, such as that of an empty variable, is none.
+    /// The given name.
     fn given(&self) -> Option<&str> {
-        self.name.as_deref().filter(|name| !name.is_empty())
+        self.name.as_deref()
     }
 
     /// The directory of the lab.
@@ -164,8 +185,8 @@ fn describe_age(seconds: u64) -> String {
 /// The name is also a directory's. An empty one means no name.
 fn parse_name(text: &str) -> Result<String, String> {
     let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if text.len() > 40 || !text.chars().all(sound) {
-        return Err("expected up to 40 letters, digits, `-` and `_`".to_owned());
+    if !(1..=40).contains(&text.len()) || !text.chars().all(sound) {
+        return Err("expected 1 to 40 letters, digits, `-` and `_`".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -174,15 +195,21 @@ fn parse_name(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
+    /// An empty `--name`, such as that of an unset variable of a script, must not mean another lab.
     #[test]
-    fn an_empty_name_means_no_name() {
-        let given = |name: &str| {
-            let name = Name { name: Some(parse_name(name).unwrap()) };
-            name.given().map(str::to_owned)
-        };
-        assert_eq!(given("").as_deref(), None);
-        assert_eq!(given("mine").as_deref(), Some("mine"));
-        assert!(parse_name("../etc").is_err() && parse_name(&"x".repeat(41)).is_err());
+    fn a_name_is_not_empty_and_not_a_path() {
+        assert_eq!(parse_name("mine").as_deref(), Ok("mine"));
+        for wrong in ["", "../etc", &"x".repeat(41)] {
+            assert!(parse_name(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn cures_have_the_name_of_the_lab() {
+        let cure = |text: &'static str| name_cures(&anyhow!(text), "two").to_string();
+        assert_eq!(cure("no x. Cure: nearhop lab up"), "no x. Cure: nearhop lab --name two up");
+        assert_eq!(cure("Cure: nearhop lab up --name q"), "Cure: nearhop lab up --name q");
+        assert_eq!(cure("nearhop lab ended"), "nearhop lab ended");
     }
 
     #[test]

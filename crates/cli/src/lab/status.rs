@@ -94,7 +94,7 @@ fn describe(Whole { status, api_faults }: &Whole) -> String {
         line("API faults", &paint_failure(&fault));
     }
     for (name, state) in &status.processes {
-        let _ = writeln!(text, "  {name:<20} {}", describe_process(state));
+        let _ = writeln!(text, "  {name:<20} {}", describe_process(name, state, &flag));
     }
     text
 }
@@ -137,11 +137,12 @@ pub(super) fn describe_flaky(flaky: &Flaky) -> String {
     }
 }
 
-fn describe_process(state: &State) -> String {
+fn describe_process(name: &str, state: &State, flag: &str) -> String {
+    let cure = |order: &str| format!("; nearhop lab fault{flag} {order} {name}");
     let mut text = match state.phase {
         Phase::Running => "running".to_owned(),
-        Phase::Paused => paint_failure("paused") + "; `lab fault resume` continues it",
-        Phase::Killed => paint_failure("killed") + "; `lab fault start` starts it again",
+        Phase::Paused => paint_failure("paused") + &cure("resume"),
+        Phase::Killed => paint_failure("killed") + &cure("start"),
         Phase::Waiting => paint_failure("exited") + "; restarting",
     };
     if state.restarts > 0 {

@@ -53,7 +53,10 @@ pub enum LabError {
     NoApi { why: String },
     #[error("{0} is not running. Cure: `nearhop lab fault start {0}`")]
     ProcessDown(String),
-    #[error("{what}: {message}. Cure: `nearhop lab status` shows whether the API server runs")]
+    #[error(
+        "the API server does not answer ({what}: {message}). Cure: `nearhop lab status` shows \
+         whether it runs"
+    )]
     Unreachable { what: String, message: String },
     #[error(transparent)]
     Api(ApiFailure),

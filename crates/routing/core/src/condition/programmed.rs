@@ -74,7 +74,9 @@ pub(super) fn judge_programmed(
 fn describe_written(what: &str, hinted: HintedSlices) -> String {
     let HintedSlices { slices, endpoints } = hinted;
     if endpoints == 0 {
-        return format!("no endpoint is ready; {what} follow with the first one");
+        return format!(
+            "no endpoint is ready; {what} will be written with the first ready endpoint"
+        );
     }
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     format!(
