@@ -1,6 +1,8 @@
 //! The environment of a Pod: network, files, names, logs, exec.
 
+use std::io::{PipeReader, pipe};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -237,7 +239,7 @@ async fn logs_are_cut() {
 async fn client_was_faster() {
     let start = |reader: PipeReader| {
         rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
-        let mut command = std::process::Command::new("/proc/self/exe");
+        let mut command = Command::new("/proc/self/exe");
         command.args(["container", "attend", "/bin/sh", &reader.as_raw_fd().to_string()]);
         command.args(["sh", "-c", "echo started"]).output().unwrap()
     };
