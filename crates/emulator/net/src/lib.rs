@@ -6,7 +6,7 @@
 //!   link        veth pairs, bridges, addresses, routes
 //!   delay       link delays (netem)
 //!   sysctl      settings of a namespace
-//!   program     why a program could not be executed
+//!   program     how a program ended, or why it could not be executed
 //!   star        a node and the hosts linked to it
 //!   traffic     servers and clients that report who answered
 //! ```

@@ -1,11 +1,14 @@
-//! Why a program could not be executed, with the exit codes of shells: 127 if it was not found, 126
-//! if it was found and cannot be executed.
+//! How a program ended, or why it could not be executed, with the exit codes of shells: 127 if it was
+//! not found, 126 if it was found and cannot be executed, 128 plus the number of the signal that ended
+//! it.
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 /// A program that could not be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,25 @@ pub const NOT_FOUND: u8 = 127;
 
 /// The exit code for a program that cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
+
+/// The exit code after signal N is this plus N.
+pub const SIGNALLED: u8 = 128;
+
+/// Reaps children that have ended; returns the exit code of `main` if it is one of them.
+pub fn reap(main: Pid) -> Option<u8> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == main => {
+                return Some(u8::try_from(code & 0xff).expect("eight bits"));
+            }
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => {
+                return Some(SIGNALLED + u8::try_from(signal as i32).unwrap_or(0));
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+}
 
 impl NotExecuted {
     /// Explains the error of `exec`. `word` is the first word of the command; a word without a slash

@@ -317,7 +317,9 @@ impl Loop {
         if self.control.is_listed()
             && let Some(sysctls) = self.sysctls.take()
         {
-            sysctls.apply();
+            // Rules do not wait for the record of another proxy. A shutdown in between loses nothing:
+            // each change is remembered before it is made.
+            tokio::task::spawn_blocking(move || sysctls.apply());
         }
         if self.control.is_waiting() {
             let now = Timestamp::now();

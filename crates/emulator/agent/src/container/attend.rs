@@ -6,23 +6,72 @@
 //! command would do the same in the kernel, but would hide the container's processes from commands such
 //! as `kill 1`. A container that kills this process keeps the rest until it ends.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _, pipe};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use nearhop_net::program::reap;
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, setsid};
+use rustix::io::FdFlags;
 
 use super::{NOT_STARTED, Stage, exec, root};
 
+/// The exit code of a command that this process has killed.
+const KILLED: i32 = 128 + Signal::SIGKILL as i32;
+
+/// A pipe between `container exec` and this process. It shows that `container exec` has ended before
+/// this process asked for a signal at its end; the parent's number does not, because `container exec`
+/// is outside the PID namespace.
+#[derive(Debug)]
+pub(super) struct Lifeline {
+    _inherited: PipeReader,
+    /// Closes when `container exec` ends.
+    _own: PipeWriter,
+}
+
+/// This process, with the number of its end of the pipe before the program's words.
+pub(super) fn parent(
+    stage: Stage,
+    program: &Path,
+    words: &[String],
+) -> io::Result<(Command, Lifeline)> {
+    let (reader, writer) = pipe()?;
+    rustix::io::fcntl_setfd(&reader, FdFlags::empty())?;
+    let words = [&[reader.as_raw_fd().to_string()], words].concat();
+    let command = hidden(stage, program, &words);
+    Ok((command, Lifeline { _inherited: reader, _own: writer }))
+}
+
+/// The number of this process's end of the pipe.
+pub(super) fn lifeline(words: &[String]) -> Option<i32> {
+    words.first()?.parse().ok()
+}
+
+/// Whether all other ends of a pipe are closed. Closes this end.
+fn is_cut(lifeline: i32) -> io::Result<bool> {
+    // A number becomes a descriptor only by opening the pipe again.
+    let mut options = File::options();
+    let again = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let mut again = again.open(format!("/proc/self/fd/{lifeline}"))?;
+    nix::unistd::close(lifeline)?;
+    match again.read(&mut [0]) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        read => read.map(|_| true),
+    }
+}
+
 /// A hidden command of this binary; `words` are the program's, with its name.
-pub(super) fn hidden(stage: Stage, program: &Path, words: &[String]) -> Command {
+fn hidden(stage: Stage, program: &Path, words: &[String]) -> Command {
     let inside = Path::new(root::BINARY).exists();
     let mut command = Command::new(if inside { root::BINARY } else { "/proc/self/exe" });
     command.args(["container", stage.argument()]).arg(program).args(words);
@@ -32,7 +81,7 @@ pub(super) fn hidden(stage: Stage, program: &Path, words: &[String]) -> Command 
 /// Starts the command, and returns its exit code when everything that it started has ended.
 pub(super) fn main(next: Stage, program: &Path, words: &[String]) -> ExitCode {
     let code = attend(next, program, words).unwrap_or_else(|error| {
-        eprintln!("cannot start the command: {error}");
+        let _unread = writeln!(io::stderr(), "cannot start the command: {error}");
         NOT_STARTED
     });
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
@@ -45,6 +94,11 @@ fn attend(next: Stage, program: &Path, words: &[String]) -> io::Result<i32> {
     signals.thread_block()?;
     let signals = SignalFd::new(&signals)?;
     set_pdeathsig(Signal::SIGTERM)?;
+    let lifeline = lifeline(words).ok_or(io::ErrorKind::InvalidInput)?;
+    if is_cut(lifeline)? {
+        return Ok(KILLED);
+    }
+    let words = &words[1..];
     let child = hidden(next, program, words).spawn()?;
     let main = Pid::from_raw(i32::try_from(child.id()).expect("a positive process id"));
     loop {
@@ -53,21 +107,7 @@ fn attend(next: Stage, program: &Path, words: &[String]) -> io::Result<i32> {
         let code = reap(main);
         if code.is_some() || killed {
             end_all();
-            return Ok(code.unwrap_or(128 + Signal::SIGKILL as i32));
-        }
-    }
-}
-
-/// Reaps processes that have ended; returns the exit code of the command.
-fn reap(main: Pid) -> Option<i32> {
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == main => return Some(code),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => {
-                return Some(128 + signal as i32);
-            }
-            Ok(WaitStatus::StillAlive) | Err(_) => return None,
-            Ok(_) => {}
+            return Ok(code.map_or(KILLED, i32::from));
         }
     }
 }
@@ -119,4 +159,20 @@ fn lead(stage: Stage) -> io::Result<()> {
         rustix::process::ioctl_tiocsctty(io::stdin())?;
     }
     Ok(SigSet::empty().thread_set_mask()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_container_exec_before_the_signal_was_set_is_seen() {
+        let (reader, writer) = pipe().unwrap();
+        let again = reader.try_clone().unwrap();
+        assert!(!is_cut(reader.into_raw_fd()).unwrap(), "`container exec` runs");
+        drop(writer);
+        assert!(is_cut(again.into_raw_fd()).unwrap());
+    }
 }

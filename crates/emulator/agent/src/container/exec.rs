@@ -45,15 +45,17 @@ fn run(file: &Path) -> Result<i32, String> {
     };
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
     let timeout = spec.timeout_ms.map(Duration::from_millis);
-    let mut command = match timeout {
+    let (mut command, _lifeline) = match timeout {
         None => {
             let stage = if spec.terminal { Stage::AttendTerminal } else { Stage::Attend };
-            attend::hidden(stage, &path, &spec.command)
+            let (command, lifeline) = attend::parent(stage, &path, &spec.command)
+                .map_err(|error| format!("cannot make a pipe: {error}"))?;
+            (command, Some(lifeline))
         }
         Some(_) => {
             let mut command = Command::new(&path);
             command.arg0(first).args(rest).process_group(0);
-            command
+            (command, None)
         }
     };
     command.env_clear().envs(spec.env.iter().cloned());
@@ -114,6 +116,6 @@ fn kill_group(child: &Child) -> std::io::Result<()> {
     Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
 }
 
-pub(super) fn code(status: ExitStatus) -> i32 {
+fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

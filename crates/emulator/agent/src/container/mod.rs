@@ -97,7 +97,11 @@ impl Stage {
 /// with its arguments in `words`; for a sandbox the network's kind.
 #[must_use]
 pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
-    close_inherited();
+    let lifeline = match stage {
+        Stage::Attend | Stage::AttendTerminal => attend::lifeline(words),
+        _ => None,
+    };
+    close_inherited(lifeline);
     match stage {
         Stage::Sandbox => sandbox::main(file),
         Stage::Run => shim::main(file),
@@ -116,11 +120,11 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
 }
 
 /// Closes descriptors that the agent inherited: one of a directory would give a container access to
-/// the host's files. Only the three standard streams stay open.
-fn close_inherited() {
+/// the host's files. Only the three standard streams stay open, and `kept`.
+fn close_inherited(kept: Option<i32>) {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let names = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let inherited: Vec<i32> = names.filter(|fd| *fd > 2).collect();
+    let inherited: Vec<i32> = names.filter(|fd| *fd > 2 && Some(*fd) != kept).collect();
     for fd in inherited {
         // The directory's own descriptor is already closed.
         let _gone = nix::unistd::close(fd);

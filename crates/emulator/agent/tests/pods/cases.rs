@@ -1,6 +1,8 @@
 //! The environment of a Pod: network, files, names, logs, exec.
 
+use std::io::{PipeReader, pipe};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,6 +27,7 @@ pub(crate) const ALL: &[(&str, Test)] = &[
     ("echo_reports_its_identity_and_the_client", || Box::pin(echo_says())),
     ("logs_are_selected_followed_and_kept", || Box::pin(logs_are_cut())),
     ("commands_run_in_containers", || Box::pin(commands_run())),
+    ("a_command_does_not_start_after_the_end_of_container_exec", || Box::pin(client_was_faster())),
     ("volumes_and_variables_reach_containers", || Box::pin(volumes_and_variables())),
     ("pods_that_cannot_start_do_not_disturb_others", || Box::pin(what_cannot_run())),
     ("pods_have_their_own_names", || Box::pin(pods_have_their_own_names())),
@@ -230,6 +233,23 @@ async fn logs_are_cut() {
     assert!(timed.split(' ').next().unwrap().ends_with('Z'), "{timed}");
     let short = LogParams { limit_bytes: Some(2), previous: true, ..LogParams::default() };
     assert_eq!(logs(short).await.len(), 2);
+}
+
+/// The client disconnected while the parent of the command started.
+async fn client_was_faster() {
+    let start = |reader: PipeReader| {
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["container", "attend", "/bin/sh", &reader.as_raw_fd().to_string()]);
+        command.args(["sh", "-c", "echo started"]).output().unwrap()
+    };
+    let (reader, writer) = pipe().unwrap();
+    assert_eq!(start(reader).stdout, b"started\n");
+    drop(writer);
+    let (reader, writer) = pipe().unwrap();
+    drop(writer);
+    let ended = start(reader);
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(137), &b""[..]));
 }
 
 async fn commands_run() {

@@ -128,7 +128,8 @@ impl Metric {
             }
             _ => Ok(Value::Count(count)),
         };
-        let unanswered = || "n/a: no answer to a client inside the cluster".to_owned();
+        let unknown = |place: &str| format!("n/a: no answer between known {place}");
+        let percent = |share: f64| Value::Percent(share * 100.0);
         let latency = |of: fn(&super::tally::Percentiles) -> u32| {
             let latency = report.latency.as_ref().ok_or("n/a: no answer")?;
             Ok(Value::Micros(of(latency).into()))
@@ -137,8 +138,8 @@ impl Metric {
             Self::Connections => counted(report.connections),
             Self::Answered => counted(report.answered),
             Self::Failed => counted(report.failed),
-            Self::CrossZone => Ok(Value::Percent(report.cross_zone.ok_or_else(unanswered)? * 1e2)),
-            Self::CrossNode => Ok(Value::Percent(report.cross_node.ok_or_else(unanswered)? * 1e2)),
+            Self::CrossZone => report.cross_zone.map(percent).ok_or_else(|| unknown("zones")),
+            Self::CrossNode => report.cross_node.map(percent).ok_or_else(|| unknown("nodes")),
             Self::Rate => Ok(Value::PerSecond(report.rate.reached)),
             Self::P50 => latency(|latency| latency.p50_us),
             Self::P90 => latency(|latency| latency.p90_us),
@@ -310,9 +311,9 @@ mod tests {
     fn conditions_are_judged_by_the_measured_value() {
         let yes = |measured: &str| (true, measured.to_owned());
         let no = |measured: &str| (false, measured.to_owned());
-        assert_eq!(judge("cross-zone<=10%"), yes("10%"));
-        assert_eq!(judge("cross-zone<10%"), no("10%"));
-        assert_eq!(judge(" cross-node > 40 % "), yes("50%"));
+        assert_eq!(judge("cross-zone<=12.5%"), yes("12.5%"));
+        assert_eq!(judge("cross-zone<12.5%"), no("12.5%"));
+        assert_eq!(judge(" cross-node > 40 % "), yes("62.5%"));
         assert_eq!(judge("failed==0"), no("5"));
         assert_eq!(judge("failed != 0"), yes("5"));
         assert_eq!(judge("failed<=33.34%"), yes("33.333%"));

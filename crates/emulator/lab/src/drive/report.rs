@@ -35,11 +35,9 @@ pub struct Report {
     pub seconds: f64,
     /// Speed.
     pub rate: Rate,
-    /// Share of the answered connections that left their zone, 0 to 1. None without answers to
-    /// clients that have a zone.
+    /// Share of the answers between known zones that left their zone, 0 to 1. None without any.
     pub cross_zone: Option<f64>,
-    /// Share of the answered connections that left their node, 0 to 1. None without answers to
-    /// clients inside the cluster.
+    /// Share of the answers between known nodes that left their node, 0 to 1. None without any.
     pub cross_node: Option<f64>,
     /// Answers by zone of the client and of the Pod.
     pub matrix: Matrix,
@@ -98,7 +96,7 @@ pub struct Rate {
 pub struct Answered {
     /// Node; empty if the API has no such Pod.
     pub node: String,
-    /// Zone; empty if the node has none.
+    /// Zone; empty if the node has none, or the API has no such Pod.
     pub zone: String,
     /// Number of answers.
     pub answers: u64,
@@ -168,6 +166,7 @@ pub(super) fn report(question: &Question, measured: &Measurement, places: &Place
         all.merge(tally);
         counts.add(client, tally, places);
     }
+    let unknown = Unknown { zone: counts.zones.unknown, node: counts.nodes.unknown };
     let (answered, failed) = (all.answered(), all.failed());
     let connections = answered + failed;
     let lost = measured.lost.iter().map(|one| (one.client.clone(), one.why.clone()));
@@ -195,6 +194,7 @@ pub(super) fn report(question: &Question, measured: &Measurement, places: &Place
         ..Report::default()
     };
     report.notes = notes(question, measured.endpoints, &report);
+    report.notes.extend(note_unknown(unknown, &report));
     report
 }
 
@@ -226,11 +226,40 @@ fn notes(question: &Question, endpoints: Endpoints, report: &Report) -> Vec<Stri
         ));
     }
     if report.answered > 0 && report.cross_zone.is_none() {
+        let has_zone = report.clients.values().any(|it| it.answered > 0 && !it.zone.is_empty());
         let why = match question.from {
             From::External => "an external client has no zone",
+            _ if has_zone => {
+                "the API does not have the Pods that answered, or their nodes have no zone label"
+            }
             _ => "the nodes of the clients have no zone label",
         };
         notes.push(format!("share from another zone: n/a, because {why}"));
+    }
+    notes
+}
+
+/// Answers that a share leaves out, because the location of the Pod is not known.
+#[derive(Clone, Copy, Debug)]
+struct Unknown {
+    zone: u64,
+    node: u64,
+}
+
+fn note_unknown(unknown: Unknown, report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if unknown.zone > 0 && report.cross_zone.is_some() {
+        notes.push(format!(
+            "share from another zone: without {} of {} answers, because the API does not have the Pod, \
+             or its node has no zone label",
+            unknown.zone, report.answered
+        ));
+    }
+    if unknown.node > 0 {
+        notes.push(format!(
+            "share from another node: without {} of {} answers, because the API does not have the Pod",
+            unknown.node, report.answered
+        ));
     }
     notes
 }
@@ -269,11 +298,8 @@ impl Counts {
             let place = places.pods.get(pod);
             let (node, zone) = place.map(|place| (&*place.node, &*place.zone)).unwrap_or_default();
             let inside = client.name != EXTERNAL;
-            // A client without a zone has none to leave; nor does an unknown Pod show one.
-            let has_zone = inside && !client.zone.is_empty();
-            let known = place.is_some();
-            self.zones.count((&client.zone, has_zone), (zone, known), *answers);
-            self.nodes.count((&client.node, inside), (node, known), *answers);
+            self.zones.count((&client.zone, inside), zone, *answers);
+            self.nodes.count((&client.node, inside), node, *answers);
             *self.pod_nodes.entry(node.to_owned()).or_default() += answers;
             let own = self.pods.entry(pod.clone()).or_default();
             let (node, zone) = (node.to_owned(), zone.to_owned());
@@ -294,15 +320,25 @@ struct Crossing {
     matrix: Matrix,
     counted: u64,
     crossed: u64,
+    /// To a known location from an unknown one.
+    unknown: u64,
 }
 
 impl Crossing {
-    /// Counts answers from one location to another; only those that are known can be crossed.
-    fn count(&mut self, (from, has_place): (&str, bool), (to, known): (&str, bool), answers: u64) {
+    /// Counts answers from one location to another; an empty name is an unknown location. The share
+    /// includes only answers whose two locations are known: of others it would say that they stayed.
+    fn count(&mut self, (from, is_inside): (&str, bool), to: &str, answers: u64) {
         let row = self.matrix.entry(from.to_owned()).or_default();
         *row.entry(to.to_owned()).or_default() += answers;
-        self.counted += if has_place { answers } else { 0 };
-        self.crossed += if has_place && known && from != to { answers } else { 0 };
+        if !is_inside || from.is_empty() {
+            return;
+        }
+        if to.is_empty() {
+            self.unknown += answers;
+            return;
+        }
+        self.counted += answers;
+        self.crossed += if from == to { 0 } else { answers };
     }
 
     fn share(&self) -> Option<f64> {

@@ -26,9 +26,6 @@ use serde::{Deserialize, Serialize};
 
 pub use self::shim::Stage;
 
-/// The exit code after signal N is this plus N, as in a shell.
-const SIGNALLED: u8 = 128;
-
 /// A command, and how it is connected to the caller.
 #[derive(Clone, Debug)]
 pub struct Session {

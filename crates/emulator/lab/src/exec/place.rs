@@ -1,13 +1,14 @@
 //! The caller's side of a command in a network namespace of the lab.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader, Read, Write, pipe};
+use std::io::{self, ErrorKind, PipeReader, Read, Write, pipe};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nearhop_net::program::SIGNALLED;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,7 @@ use super::channel::{Channel, Received};
 use super::shim::{Event, Order, Start};
 use super::signals::{ENDING, Signals};
 use super::terminal::{self, RawMode};
-use super::{Input, SIGNALLED, Screen, Session};
+use super::{Input, Screen, Session};
 use crate::LabError;
 use crate::control::{Place, Request};
 use crate::spec::control_socket;
@@ -40,7 +41,7 @@ pub fn run(state: &Path, place: Place, session: &Session) -> Result<u8, LabError
     let mut caller = Caller::start(channel, signals, session)
         .map_err(failed("connect the command to this terminal"))?;
     let code = caller.follow();
-    let code = code.map_err(failed("talk to the lab"))??;
+    let code = code.map_err(failed("exchange messages with the lab"))??;
     caller.finish_output();
     Ok(code)
 }
@@ -165,7 +166,12 @@ impl Caller {
             }
             self.ending = Some((signal, Instant::now() + GRACE));
         }
-        self.channel.send(&Order::Signal(signal as i32))?;
+        if let Err(error) = self.channel.send(&Order::Signal(signal as i32))
+            && !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+        {
+            // Without a connection the command has ended, and its exit code can be read.
+            return Err(error);
+        }
         match (signal, &self.screen) {
             (Signal::SIGTSTP, _) => kill(Pid::this(), Signal::SIGSTOP)?,
             (Signal::SIGCONT, Some(OwnTerminal { raw: Some(raw), .. })) => {
@@ -285,5 +291,28 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> Copied {
             // A terminal whose other end is closed cannot be read.
             Err(_) => return Copied::All,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_after_the_end_of_the_command_keeps_its_exit_code() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut shim = Channel::new(theirs);
+        shim.send(&Event::Ended(7)).expect("sent");
+        drop(shim);
+        let mut caller = Caller {
+            channel: Channel::new(ours),
+            signals: Signals::of_caller().expect("signals"),
+            ending: None,
+            screen: None,
+            printed: Printed::More,
+        };
+        assert_eq!(caller.handle(Signal::SIGTERM).expect("no connection is needed"), None);
+        let code = caller.follow().expect("no error").expect("the command has ended");
+        assert_eq!(code, 7);
     }
 }

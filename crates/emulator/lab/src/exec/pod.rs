@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams};
 use kube::core::Request;
+use nearhop_net::program::SIGNALLED;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -27,7 +28,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::terminal::{self, RawMode};
-use super::{Input, SIGNALLED, Screen, Session};
+use super::{Input, Screen, Session};
 use crate::LabError;
 use crate::cluster::{Cluster, describe};
 

@@ -22,21 +22,20 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use nearhop_net::program::{NOT_EXECUTABLE, NotExecuted};
+use nearhop_net::program::{NOT_EXECUTABLE, NotExecuted, SIGNALLED, reap};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, setsid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::PidfdFlags;
 use serde::{Deserialize, Serialize};
 
+use super::Screen;
 use super::channel::{Channel, Received, STREAMS};
 use super::signals::Signals;
-use super::{SIGNALLED, Screen};
 
 /// The hidden command of these processes.
 pub(crate) const COMMAND: &str = "lab-exec";
@@ -193,22 +192,6 @@ fn init(screen: Screen, words: &[String]) -> io::Result<u8> {
             } else {
                 pass_on(signal, main);
             }
-        }
-    }
-}
-
-/// Reaps processes that have ended; returns the exit code of the command.
-fn reap(main: Pid) -> Option<u8> {
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == main => {
-                return Some(u8::try_from(code & 0xff).expect("eight bits"));
-            }
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => {
-                return Some(SIGNALLED + u8::try_from(signal as i32).unwrap_or(0));
-            }
-            Ok(WaitStatus::StillAlive) | Err(_) => return None,
-            Ok(_) => {}
         }
     }
 }

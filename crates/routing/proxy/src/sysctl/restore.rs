@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::read;
 use super::record::{Record, RecordError};
+use super::setting::Places;
 
 /// What happened to a value that nearhop had changed.
 #[derive(Debug)]
@@ -74,28 +75,37 @@ impl std::fmt::Display for Restored {
 /// Restores what only the proxy of this table has changed. Nothing to restore is not an error.
 ///
 /// # Errors
-/// The record of the changes is damaged or cannot be read.
+/// The record of the changes is damaged, cannot be read, or could be another user's.
 pub fn restore(directory: &Path, table: &str) -> Result<Vec<Restored>, RecordError> {
+    restore_at(&Places::kernel(), directory, table)
+}
+
+pub(super) fn restore_at(
+    places: &Places,
+    directory: &Path,
+    table: &str,
+) -> Result<Vec<Restored>, RecordError> {
     if !directory.exists() {
         return Ok(Vec::new());
     }
     let record = Record::open(directory)?;
     let mut changes = record.read()?;
     let mut done = Vec::new();
-    changes.retain(|path, changed| {
+    changes.retain(|setting, changed| {
         if !changed.tables.remove(table) {
             return true;
         }
-        let (path, to, from) = (path.clone(), changed.to, changed.from);
+        let file = places.path(*setting);
+        let (path, to, from) = (file.display().to_string(), changed.to, changed.from);
         if !changed.tables.is_empty() {
             let tables = changed.tables.iter().cloned().collect();
             done.push(Restored::InUse { path, tables });
             return true;
         }
-        match read(Path::new(&path)) {
+        match read(&file) {
             // The proxy ended before it changed the value, or it is restored already.
             Some(now) if now == from => return false,
-            Some(now) if now == to => match fs::write(&path, from.to_string()) {
+            Some(now) if now == to => match fs::write(&file, from.to_string()) {
                 Ok(()) => done.push(Restored::Back { path, to, from }),
                 Err(cause) => {
                     changed.tables.insert(table.to_owned());

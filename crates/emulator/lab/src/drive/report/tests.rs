@@ -75,12 +75,32 @@ fn answers_are_grouped_by_zone_node_and_pod() {
     let report = sample();
     assert_eq!((report.connections, report.answered, report.failed), (15, 10, 5));
     assert_eq!(report.matrix["a"], BTreeMap::from([("a".into(), 3), ("b".into(), 1)]));
-    assert_eq!(report.cross_zone, Some(0.1), "the Pod `gone` has no zone");
+    assert_eq!(report.cross_zone, Some(0.125), "the Pod `gone` has no zone");
     assert_eq!(report.node_matrix["n1"], BTreeMap::from([("n1".into(), 3), ("n2".into(), 1)]));
-    assert_eq!(report.cross_node, Some(0.5), "n3 has no Pod");
+    assert_eq!(report.cross_node, Some(0.625), "n3 has no Pod");
     assert_eq!(report.pods["b-0"], Answered { node: "n2".into(), zone: "b".into(), answers: 5 });
     assert_eq!(report.nodes[""], 2, "the node of `gone` is unknown");
-    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    let notes = [
+        "share from another zone: without 2 of 10 answers, because the API does not have the Pod, or \
+         its node has no zone label",
+        "share from another node: without 2 of 10 answers, because the API does not have the Pod",
+    ];
+    assert_eq!(report.notes, notes);
+}
+
+#[test]
+fn answers_of_unknown_pods_have_no_share_and_meet_no_assertion() {
+    let clients = vec![(client("node/n1", "n1", "a"), tally(&[("gone", 9)], 0))];
+    let mut measured = Measurement::of(clients);
+    measured.endpoints = Endpoints { all: 1, ready: 1 };
+    let report = report(&question(From::Everywhere), &measured, &places());
+    assert_eq!((report.answered, report.cross_zone, report.cross_node), (9, None, None));
+    for text in ["cross-zone<=0%", "cross-node<=0%"] {
+        let judged = text.parse::<Assertion>().unwrap().judge(&report);
+        assert!(!judged.held && judged.measured.starts_with("n/a: no answer"), "{judged:?}");
+    }
+    assert!(report.notes[0].contains("n/a, because the API does not have the Pods"));
+    assert!(report.notes[1].contains("without 9 of 9 answers"), "{:?}", report.notes);
 }
 
 #[test]
