@@ -115,10 +115,7 @@ fn take_out_of(one: &Merged) -> Result<(), LabError> {
 
 /// Whether a file still has entries of the lab, or cannot be read.
 pub fn is_left(one: &Merged) -> bool {
-    let mut config = match read(&one.path) {
-        Ok(config) => config,
-        Err(_) => return true,
-    };
+    let Ok(mut config) = read(&one.path) else { return true };
     remove(&mut config, &one.context, None) == Removal::Changed
 }
 
@@ -445,7 +442,10 @@ extensions: [{name: e, extension: {y: z}}]
         let text = fs::read_to_string(&user).expect("there");
         let line = format!("certificate-authority-data: {certificate}\n");
         assert!(text.contains(&line) && !text.contains('>'), "{text}");
-        assert_eq!(read(&user).expect("valid")["users"][0]["user"]["exec"]["installHint"], "two\nlines\n");
+        assert_eq!(
+            read(&user).expect("valid")["users"][0]["user"]["exec"]["installHint"],
+            "two\nlines\n"
+        );
     }
 
     #[test]
