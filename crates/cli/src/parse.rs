@@ -98,6 +98,9 @@ pub(crate) fn parse_domain(text: &str) -> Result<String, String> {
     Err("expected a domain such as example.com, or an empty value".to_owned())
 }
 
+/// The longest duration, 100 years: an `Instant` cannot be moved by any number of seconds.
+const LONGEST: Duration = Duration::from_secs(876_000 * 3600);
+
 /// Reads `500ms`, `2s`, `1m30s` or `0`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || "expected a duration such as 500ms, 2s or 1m30s".to_owned();
@@ -105,7 +108,20 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     let duration: SignedDuration = text.parse().map_err(|_| expected())?;
-    Duration::try_from(duration).map_err(|_| expected())
+    let duration = Duration::try_from(duration).map_err(|_| expected())?;
+    let fits = duration <= LONGEST;
+    fits.then_some(duration).ok_or_else(|| "expected a duration of at most 876000h".to_owned())
+}
+
+/// Reads a duration in these limits.
+pub(crate) fn parse_between(
+    text: &str,
+    least: Duration,
+    most: Duration,
+) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    let fits = (least..=most).contains(&duration);
+    fits.then_some(duration).ok_or_else(|| format!("expected {least:?} to {most:?}"))
 }
 
 /// Reads `10%` or `12.5%`.
@@ -128,9 +144,11 @@ mod tests {
         {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for bad in ["", "5", "-1s", "fast"] {
+        for bad in ["", "5", "-1s", "fast", "876001h", "9223372036854775807s"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
+        let longest = parse_duration("876000h").expect("the longest");
+        assert!(std::time::Instant::now().checked_add(longest).is_some());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `nearhop lab check`: checks a file for `lab up --config`.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ use nearhop_lab::apply::apply_config;
 use nearhop_lab::cluster::Cluster;
 use nearhop_lab::config::ConfigFile;
 use nearhop_lab::ranges::Ranges;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
 use crate::daemon::block_on;
@@ -98,9 +99,8 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
         let services = ServiceCidrs::parse(&services).map_err(anyhow::Error::msg)?;
         let cluster = ClusterConfig::new(services);
         let server = ApiServer::start(Options { cluster, ..Options::default() }).await?;
-        let directory = TemporaryDir::new().context("cannot make a temporary directory")?;
-        let kubeconfig = directory.0.join("kubeconfig");
-        server.write_kubeconfig(&kubeconfig).context("cannot write a temporary file")?;
+        let (_memory, kubeconfig) =
+            in_memory(&server.kubeconfig()).context("cannot make a file in memory")?;
         let client = Cluster::connect(&kubeconfig).await?;
         apply_config(&client, &config, &objects, &[]).await?;
         server.stop().await;
@@ -120,21 +120,12 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
     })
 }
 
-/// A directory for this user only, which is removed when this is dropped.
-struct TemporaryDir(PathBuf);
-
-impl TemporaryDir {
-    fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("nearhop-check-{}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TemporaryDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A file in memory and its path: however this command ends, no token remains on a disk.
+fn in_memory(text: &str) -> io::Result<(File, PathBuf)> {
+    let mut file = File::from(memfd_create(c"kubeconfig", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    Ok((file, path))
 }
 
 fn describe(summary: &Summary) -> String {

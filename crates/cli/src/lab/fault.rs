@@ -1,6 +1,6 @@
 //! `nearhop lab fault`: injects faults into links, processes and the API server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -61,20 +61,12 @@ enum Command {
     #[command(
         after_help = "Examples:\n  nearhop lab fault kill apiserver\n  nearhop lab fault kill proxy/node-a1"
     )]
-    Kill {
-        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
-        #[arg(value_name = "PROCESS")]
-        process: String,
-    },
+    Kill(Process),
     /// Starts a killed process again.
     #[command(
         after_help = "Examples:\n  nearhop lab fault start apiserver\n  nearhop lab fault start proxy/node-a1"
     )]
-    Start {
-        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
-        #[arg(value_name = "PROCESS")]
-        process: String,
-    },
+    Start(Process),
     /// Kills a process (SIGKILL) and starts it at once, with the arguments after `--` added.
     ///
     /// Feature gates are merged with those of the lab; other flags replace those of the lab. Without
@@ -83,9 +75,8 @@ enum Command {
         after_help = "Examples:\n  nearhop lab fault restart manager\n  nearhop lab fault restart controller -- --feature-gates=ServiceTopology=false"
     )]
     Restart {
-        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
-        #[arg(value_name = "PROCESS")]
-        process: String,
+        #[command(flatten)]
+        process: Process,
         /// Arguments to add, after `--`.
         #[arg(last = true, value_name = "ARG")]
         args: Vec<String>,
@@ -94,20 +85,12 @@ enum Command {
     #[command(
         after_help = "Examples:\n  nearhop lab fault pause controller\n  nearhop lab fault pause agent/node-b2"
     )]
-    Pause {
-        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
-        #[arg(value_name = "PROCESS")]
-        process: String,
-    },
+    Pause(Process),
     /// Continues a paused process (SIGCONT).
     #[command(
         after_help = "Examples:\n  nearhop lab fault resume controller\n  nearhop lab fault resume agent/node-b2"
     )]
-    Resume {
-        /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
-        #[arg(value_name = "PROCESS")]
-        process: String,
-    },
+    Resume(Process),
     /// Lets the API server fail a share of requests and delay all of them, until `heal all`.
     ///
     /// It affects all clients, your kubectl included; only the requests of `nearhop lab` commands
@@ -138,6 +121,14 @@ enum Command {
     Compact,
 }
 
+/// The process that a fault is for.
+#[derive(Debug, ClapArgs)]
+struct Process {
+    /// apiserver, controller, manager, agent/NODE, dns/NODE or proxy/NODE.
+    #[arg(id = "process", value_name = "PROCESS")]
+    name: String,
+}
+
 /// How long healing the API server may take, and the pause between attempts.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -148,57 +139,82 @@ const TRIAL: Duration = Duration::from_millis(500);
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
     let status = status_of(&state)?;
-    let undo = |what: &str| format!("undo: nearhop lab fault{} {what}", name_flag(&status.name));
-    let lab = |fault| request(&state, &Request::Fault(fault)).map(drop);
-    let process = |name: &str, order| lab(Fault::Process(name.to_owned(), order));
-    let api = |fault| block_on(inflict(&args.name, fault));
-    let said = match &args.command {
-        Command::Cut { place } => {
-            lab(cable(place, Cable::Cut)?)?;
-            format!("cut {place}: its links are down; {}", undo(&format!("heal {place}")))
-        }
-        Command::Heal { place } if place == "all" => heal_all(&args.name, &state)?,
-        Command::Heal { place } => {
-            lab(cable(place, Cable::Healed)?)?;
-            format!("healed {place}: its links are up")
-        }
-        Command::Kill { process: name } => {
-            process(name, Order::Kill)?;
-            format!("killed {name}: it stays down; {}", undo(&format!("start {name}")))
-        }
-        Command::Start { process: name } => {
-            process(name, Order::Start)?;
-            format!("started {name}")
-        }
-        Command::Restart { process: name, args } => {
-            process(name, Order::Restart(args.clone()))?;
-            restarted(&state, name, args, &undo(&format!("restart {name}")))?
-        }
-        Command::Pause { process: name } => {
-            process(name, Order::Pause)?;
-            format!("paused {name}; {}", undo(&format!("resume {name}")))
-        }
-        Command::Resume { process: name } => {
-            process(name, Order::Resume)?;
-            format!("resumed {name}")
-        }
+    let target = Target { flag: name_flag(&status.name), name: &args.name, state };
+    let said = match args.command {
+        Command::Cut { place } => target.set_cable(&place, Cable::Cut)?,
+        Command::Heal { place } if place == "all" => heal_all(&args.name, &target.state)?,
+        Command::Heal { place } => target.set_cable(&place, Cable::Healed)?,
+        Command::Kill(process) => target.order(&process.name, Order::Kill)?,
+        Command::Start(process) => target.order(&process.name, Order::Start)?,
+        Command::Restart { process, args } => target.order(&process.name, Order::Restart(args))?,
+        Command::Pause(process) => target.order(&process.name, Order::Pause)?,
+        Command::Resume(process) => target.order(&process.name, Order::Resume)?,
         Command::Flaky { share, code, delay } => {
-            let flaky = flaky(*share, *code, *delay)?;
-            api(ApiFault::Flaky(flaky))?;
-            let who = "also those of your kubectl, not those of nearhop lab commands";
-            format!("{}, {who}; {}", describe_flaky(&flaky), undo("heal all"))
+            target.disturb(ApiFault::Flaky(flaky(share, code, delay)?))?
         }
-        Command::DropWatches => {
-            api(ApiFault::DropWatches)?;
-            "closed all watches once; clients open them again, nothing to undo".to_owned()
-        }
-        Command::Compact => {
-            api(ApiFault::Compact)?;
-            "dropped the watch history once; clients list again, nothing to undo".to_owned()
-        }
+        Command::DropWatches => target.disturb(ApiFault::DropWatches)?,
+        Command::Compact => target.disturb(ApiFault::Compact)?,
     };
     print(&format!("{said}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The lab that gets a fault. Each fault returns what it did, and how to undo it.
+struct Target<'a> {
+    name: &'a Name,
+    state: PathBuf,
+    /// The flag that the command to undo it needs.
+    flag: String,
+}
+
+impl Target<'_> {
+    fn undo(&self, what: &str) -> String {
+        format!("undo: nearhop lab fault{} {what}", self.flag)
+    }
+
+    fn set_cable(&self, place: &str, wanted: Cable) -> anyhow::Result<String> {
+        request(&self.state, &Request::Fault(cable(place, wanted)?))?;
+        Ok(match wanted {
+            Cable::Cut => {
+                format!("cut {place}: its links are down; {}", self.undo(&format!("heal {place}")))
+            }
+            Cable::Healed => format!("healed {place}: its links are up"),
+        })
+    }
+
+    fn order(&self, name: &str, order: Order) -> anyhow::Result<String> {
+        request(&self.state, &Request::Fault(Fault::Process(name.to_owned(), order.clone())))?;
+        Ok(match order {
+            Order::Kill => {
+                format!("killed {name}: it stays down; {}", self.undo(&format!("start {name}")))
+            }
+            Order::Start => format!("started {name}"),
+            Order::Restart(args) => {
+                restarted(&self.state, name, &args, &self.undo(&format!("restart {name}")))?
+            }
+            Order::Pause => format!("paused {name}; {}", self.undo(&format!("resume {name}"))),
+            Order::Resume => format!("resumed {name}"),
+        })
+    }
+
+    fn disturb(&self, fault: ApiFault) -> anyhow::Result<String> {
+        let said = match &fault {
+            ApiFault::Flaky(flaky) => format!(
+                "{}, also those of your kubectl, not those of nearhop lab commands; {}",
+                describe_flaky(flaky),
+                self.undo("heal all")
+            ),
+            ApiFault::DropWatches => {
+                "closed all watches once; clients open them again, nothing to undo".to_owned()
+            }
+            ApiFault::Compact => {
+                "dropped the watch history once; clients list again, nothing to undo".to_owned()
+            }
+            ApiFault::None => "healed the API server".to_owned(),
+        };
+        block_on(inflict(self.name, fault))?;
+        Ok(said)
+    }
 }
 
 fn flaky(share: f64, code: u16, delay: Duration) -> anyhow::Result<Flaky> {

@@ -36,6 +36,8 @@ Examples:
   nearhop lab up --zones 2 --nodes-per-zone 3
   nearhop lab up --config shop.lab --data-dir ~/lab    # the next start finds the same objects
   export KUBECONFIG=$(nearhop lab up -d -o json | jq -r .kubeconfig)")]
+// Each lab has a name of its own, so the default is another one than that of the other commands.
+#[command(mut_arg("name", |name| name.help("Name of the lab. Default: lab, or the first of lab-2, lab-3, … that is free")))]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearhop_runtime::server::accept;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::relay::Target;
 
@@ -24,6 +25,12 @@ const MAX_HEAD: usize = 16 * 1024;
 
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the rest may take: a paused process accepts connections and does not answer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Connections at the same time. Each needs two file descriptors of the supervisor; more wait.
+const MAX_CONNECTIONS: usize = 64;
 
 type Targets = BTreeMap<String, Target>;
 
@@ -50,13 +57,16 @@ impl AdminPort {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let all = Arc::clone(&targets);
+        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let task = tokio::spawn(async move {
             loop {
+                let slot = Arc::clone(&free).acquire_owned().await;
                 let (client, _) = accept(&listener).await;
                 let targets = Arc::clone(&all);
                 tokio::spawn(async move {
                     // The client may disconnect.
-                    let _ = answer(client, &targets).await;
+                    let _ = answer(client, &targets, LIMIT).await;
+                    drop(slot);
                 });
             }
         });
@@ -74,22 +84,62 @@ impl AdminPort {
     }
 }
 
-async fn answer(mut client: TcpStream, targets: &Targets) -> io::Result<()> {
+async fn answer(mut client: TcpStream, targets: &Targets, limit: Duration) -> io::Result<()> {
     let head = timeout(PATIENCE, read_head(&mut client)).await??;
     let (target, request) = match route(&head, targets) {
         Ok(found) => found,
         Err((status, text)) => return refuse(&mut client, status, &text).await,
     };
-    let mut server = match target.connect().await {
-        Ok(server) => server,
+    let (mut reader, mut writer) = client.split();
+    tokio::select! {
+        done = exchange(target, &request, &mut writer, limit) => done,
+        // The process may answer much later, or never.
+        () = closed(&mut reader) => Ok(()),
+    }
+}
+
+/// Passes the request to the process, and its answer to the client.
+async fn exchange(
+    target: &Target,
+    request: &str,
+    client: &mut (impl AsyncWrite + Unpin),
+    limit: Duration,
+) -> io::Result<()> {
+    let deadline = Instant::now() + limit;
+    let begun = timeout_at(deadline, send(target, request)).await;
+    let (mut server, beginning) = match begun.unwrap_or_else(|late| Err(late.into())) {
+        Ok(begun) => begun,
         Err(error) => {
-            let text = format!("the process does not answer: {error}");
-            return refuse(&mut client, "502 Bad Gateway", &text).await;
+            let text = format!(
+                "the process does not answer: {error}. Cure: `nearhop lab status` shows whether it \
+                 runs"
+            );
+            return refuse(client, "502 Bad Gateway", &text).await;
         }
     };
+    let rest = async {
+        client.write_all(&beginning).await?;
+        copy(&mut server, client).await?;
+        client.shutdown().await
+    };
+    timeout_at(deadline, rest).await?
+}
+
+/// Sends a request; returns the connection and the first bytes of the answer.
+async fn send(target: &Target, request: &str) -> io::Result<(TcpStream, Vec<u8>)> {
+    let mut server = target.connect().await?;
     server.write_all(request.as_bytes()).await?;
-    copy(&mut server, &mut client).await?;
-    client.shutdown().await
+    let mut beginning = Vec::with_capacity(MAX_HEAD);
+    if server.read_buf(&mut beginning).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok((server, beginning))
+}
+
+/// Returns when the client has closed its connection. What it sends after its request is ignored.
+async fn closed(client: &mut (impl AsyncRead + Unpin)) {
+    let mut ignored = [0; 1024];
+    while client.read(&mut ignored).await.is_ok_and(|count| count > 0) {}
 }
 
 async fn read_head(client: &mut TcpStream) -> io::Result<String> {
@@ -102,7 +152,11 @@ async fn read_head(client: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-async fn refuse(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
+async fn refuse(
+    client: &mut (impl AsyncWrite + Unpin),
+    status: &str,
+    text: &str,
+) -> io::Result<()> {
     let length = text.len() + 1;
     let reply = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\
@@ -161,6 +215,57 @@ mod tests {
             assert_eq!(target.address.port(), port, "{line}");
             assert!(request.starts_with(wanted), "{line}: {request}");
             assert!(request.contains("\r\nAccept: a/b\r\n") && !request.contains("Cookie"));
+        }
+    }
+
+    fn only(address: SocketAddr) -> Targets {
+        [("controller".to_owned(), Target { namespace: None, address })].into()
+    }
+
+    /// A process that accepts connections and does not answer, as a paused one.
+    async fn paused() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("free");
+        let address = listener.local_addr().expect("bound");
+        (listener, address)
+    }
+
+    const REQUEST: &[u8] = b"GET /controller/metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    const GENEROUS: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn connections_of_clients_that_left_are_closed() {
+        let (process, address) = paused().await;
+        let port = AdminPort::open(only(address)).await.expect("a free port");
+        // One after the other: more than may be open at the same time.
+        for n in 0..=MAX_CONNECTIONS {
+            let mut client = TcpStream::connect(port.address).await.expect("it listens");
+            client.write_all(REQUEST).await.expect("open");
+            let accepted = timeout(GENEROUS, process.accept()).await.expect("a free slot");
+            let (mut connection, _) = accepted.expect("it listens");
+            drop(client);
+            let mut request = Vec::new();
+            let closed = timeout(GENEROUS, connection.read_to_end(&mut request)).await;
+            assert!(closed.is_ok(), "connection {n} to the process stays open");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_answer_is_named_with_a_cure() {
+        let (_process, silent) = paused().await;
+        let (closed, refusing) = paused().await;
+        drop(closed);
+        for address in [silent, refusing] {
+            let (listener, here) = paused().await;
+            let mut client = TcpStream::connect(here).await.expect("it listens");
+            client.write_all(REQUEST).await.expect("open");
+            let (accepted, _) = listener.accept().await.expect("connected");
+            let limit = Duration::from_millis(200);
+            let answered = timeout(GENEROUS, answer(accepted, &only(address), limit)).await;
+            answered.expect("it has a limit").expect("the client is there");
+            let mut text = String::new();
+            client.read_to_string(&mut text).await.expect("UTF-8");
+            assert!(text.starts_with("HTTP/1.1 502 "), "{text}");
+            assert!(text.contains("Cure: `nearhop lab status`"), "{text}");
         }
     }
 

@@ -31,12 +31,7 @@ pub(crate) async fn apply_all(
     objects: &[Value],
     earlier: &[Value],
 ) -> Result<Kept, LabError> {
-    let mut kept = Kept::new();
-    for object in objects {
-        let before = earlier.iter().find(|one| is_same(one, object));
-        kept.extend(apply(cluster, object, before).await?);
-    }
-    Ok(kept)
+    apply_each(cluster, objects, earlier, |_, error| error).await
 }
 
 /// The same for the objects of a file; an error of the API server gets the place of its object.
@@ -46,16 +41,24 @@ pub async fn apply_config(
     objects: &[Value],
     earlier: &[Value],
 ) -> Result<Kept, LabError> {
+    let explain = |object: &Value, error| match error {
+        LabError::Api(ApiFailure::Rejected { message, .. }) => config.error_about(object, &message),
+        error => error,
+    };
+    apply_each(cluster, objects, earlier, explain).await
+}
+
+async fn apply_each(
+    cluster: &Cluster,
+    objects: &[Value],
+    earlier: &[Value],
+    explain: impl Fn(&Value, LabError) -> LabError,
+) -> Result<Kept, LabError> {
     let mut kept = Kept::new();
     for object in objects {
         let before = earlier.iter().find(|one| is_same(one, object));
-        match apply(cluster, object, before).await {
-            Ok(fields) => kept.extend(fields),
-            Err(LabError::Api(ApiFailure::Rejected { message, .. })) => {
-                return Err(config.error_about(object, &message));
-            }
-            Err(error) => return Err(error),
-        }
+        let applied = apply(cluster, object, before).await;
+        kept.extend(applied.map_err(|error| explain(object, error))?);
     }
     Ok(kept)
 }
@@ -68,7 +71,7 @@ pub(crate) async fn wait_for_pods(cluster: &Cluster, objects: &[Value]) -> Resul
         let found = cluster.list("/api/v1/pods").await?;
         let ready = |pod: &Value| found.iter().any(|one| is_same(one, pod) && is_ready(one));
         let missing = pods.iter().filter(|pod| !ready(pod));
-        Ok(none_missing(missing.map(|pod| name_of(pod).to_owned()).collect()))
+        Ok(none_missing(missing.map(|pod| path_of(pod)).collect()))
     })
     .await
 }
@@ -123,16 +126,31 @@ async fn apply(
             break;
         }
     }
-    let why = "other clients own fields that cannot be left out. Cure: delete the object";
-    Err(LabError::NotReady(format!("{}: {why}", title(object))))
+    Err(LabError::NotReady(format!(
+        "{}: other clients own fields that cannot be left out. Cure: {}",
+        title(object),
+        deletion(object)
+    )))
+}
+
+/// The command that deletes an object: `kubectl delete service cart -n shop`.
+fn deletion(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    let namespace = object["metadata"]["namespace"].as_str();
+    let flag = namespace.map_or(String::new(), |namespace| format!(" -n {namespace}"));
+    format!("kubectl delete {kind} {}{flag}", name_of(object))
 }
 
 /// `Service shop/cart`.
 fn title(object: &Value) -> String {
-    let kind = object["kind"].as_str().unwrap_or_default();
+    format!("{} {}", object["kind"].as_str().unwrap_or_default(), path_of(object))
+}
+
+/// `shop/cart`, or the name only.
+fn path_of(object: &Value) -> String {
     match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{kind} {namespace}/{}", name_of(object)),
-        None => format!("{kind} {}", name_of(object)),
+        Some(namespace) => format!("{namespace}/{}", name_of(object)),
+        None => name_of(object).to_owned(),
     }
 }
 
@@ -296,6 +314,15 @@ mod tests {
             "metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}], "type": "ClusterIP"},
         });
         assert_eq!(without_empty(&object), wanted);
+    }
+
+    #[test]
+    fn the_cure_names_the_command() {
+        let service = json!({"kind": "Service", "metadata": {"name": "cart", "namespace": "shop"}});
+        assert_eq!(title(&service), "Service shop/cart");
+        assert_eq!(deletion(&service), "kubectl delete service cart -n shop");
+        let namespace = json!({"kind": "Namespace", "metadata": {"name": "shop"}});
+        assert_eq!(deletion(&namespace), "kubectl delete namespace shop");
     }
 
     #[test]

@@ -38,13 +38,19 @@ fn read(words: &[String]) -> Vec<Arg> {
                 None => (word.as_str(), None),
             };
             args.push(Arg { flag: flag.to_owned(), value });
-        } else if let Some(last) = args.last_mut().filter(waits) {
+        } else if let Some(last) = args.last_mut().filter(|last| !is_switch(word) && waits(last)) {
             last.value = Some(word.clone());
         } else {
             args.push(Arg { flag: String::new(), value: Some(word.clone()) });
         }
     }
     args
+}
+
+/// Whether it is a flag of one letter. Such a word is never the value of the flag before it; a
+/// single dash and a negative number are no flags.
+fn is_switch(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
 fn write(arg: Arg) -> Vec<String> {
@@ -84,6 +90,8 @@ mod tests {
                 "--feature-gates PodLocator=false,B=true -v",
                 format!("{mode}PodLocator=false,B=true -v"),
             ),
+            ("--bare -v 4", format!("{mode}PodLocator=true, --bare -v 4")),
+            ("--share -1", format!("{mode}PodLocator=true, --share=-1")),
             (
                 "--mode=observe --bare",
                 "controller --mode=observe --leader-elect=false --feature-gates=PodLocator=true, \

@@ -1,7 +1,7 @@
 //! A client of the lab's API for objects as JSON, by path.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use nearhop_runtime::client::{
@@ -9,6 +9,7 @@ use nearhop_runtime::client::{
 };
 use nearhop_runtime::root_cause;
 use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::LabError;
 use crate::apply::Outcome;
@@ -18,6 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between two checks.
 const POLL: Duration = Duration::from_millis(25);
+
+/// How long a check may take at least, even if its time limit is shorter.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Why a check did not end.
+const SILENT: &str =
+    "no answer from the lab or its API server. Cure: `nearhop lab status` shows what runs";
 
 /// The beginning of the User-Agent of the lab's own requests.
 pub(crate) const USER_AGENT: &str = "nearhop-lab/";
@@ -139,36 +147,48 @@ pub(crate) fn none_missing(missing: Vec<String>) -> Awaited<()> {
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 
+/// How long to wait, and how often to look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) limit: Duration,
+    /// Pause between two looks.
+    pub(crate) poll: Duration,
+}
+
 /// Checks until nothing is missing. A failed check counts as missing.
 /// Fails if something is missing for a minute.
 pub(crate) async fn wait_for<T, F>(what: &str, look: impl FnMut() -> F) -> Result<T, LabError>
 where
     F: Future<Output = Result<Awaited<T>, LabError>>,
 {
-    wait_for_within(TIMEOUT, what, look).await
+    wait_for_at(Pace { limit: TIMEOUT, poll: POLL }, what, look).await
 }
 
-/// The same with another limit.
-pub(crate) async fn wait_for_within<T, F>(
-    limit: Duration,
+/// The same at another pace.
+pub(crate) async fn wait_for_at<T, F>(
+    pace: Pace,
     what: &str,
     mut look: impl FnMut() -> F,
 ) -> Result<T, LabError>
 where
     F: Future<Output = Result<Awaited<T>, LabError>>,
 {
-    let deadline = Instant::now() + limit;
+    let deadline = Instant::now() + pace.limit;
     loop {
-        let still = match look().await {
-            Ok(Ok(there)) => return Ok(there),
-            Ok(Err(missing)) => missing.join(", "),
-            Err(error) => error.to_string(),
+        // A limit of zero looks once.
+        let until = deadline.max(Instant::now() + LEAST);
+        let still = match timeout_at(until, look()).await {
+            Ok(Ok(Ok(there))) => return Ok(there),
+            Ok(Ok(Err(missing))) => missing.join(", "),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => SILENT.to_owned(),
         };
-        if Instant::now() > deadline {
-            let seconds = limit.as_secs_f64();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let seconds = (pace.limit.as_secs_f64() * 10.0).round() / 10.0;
             return Err(LabError::NotReady(format!("{what} not ready after {seconds} s: {still}")));
         }
-        tokio::time::sleep(POLL).await;
+        sleep(pace.poll.min(left)).await;
     }
 }
 
@@ -183,4 +203,39 @@ pub(crate) fn is_ready(object: &Value) -> bool {
 /// `metadata.name`.
 pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { limit: Duration::from_secs(3), poll: Duration::from_millis(250) };
+
+    #[tokio::test(start_paused = true)]
+    async fn a_check_that_does_not_end_is_limited() {
+        let begun = Instant::now();
+        let look = || std::future::pending::<Result<Awaited<()>, LabError>>();
+        let said = wait_for_at(PACE, "it is", look).await.expect_err("never").to_string();
+        assert_eq!(begun.elapsed().as_secs(), 3);
+        assert!(said.starts_with("it is not ready after 3 s: no answer"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_missing_at_the_end_is_named() {
+        let mut looks = 0;
+        let limit = Duration::from_nanos(999_890_387);
+        let said = wait_for_at(Pace { limit, ..PACE }, "it is", || {
+            looks += 1;
+            async { Ok(none_missing(vec!["node n1".to_owned()])) }
+        });
+        let said = said.await.expect_err("never").to_string();
+        assert_eq!(said, "it is not ready after 1 s: node n1");
+        assert_eq!(looks, 5, "one look per 250 ms");
+        let at_once = Pace { limit: Duration::ZERO, ..PACE };
+        let done = wait_for_at(at_once, "it is", || async {
+            sleep(Duration::from_millis(100)).await;
+            Ok(Ok(7))
+        });
+        assert_eq!(done.await.expect("it looks once"), 7);
+    }
 }

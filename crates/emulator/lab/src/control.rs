@@ -1,15 +1,24 @@
 //! Requests to a running lab: one line of JSON each way on a Unix socket in its directory.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
 
 use crate::daemon::{Order, State};
 use crate::spec::control_socket;
 use crate::world::Cable;
+
+/// How long a lab may take to answer.
+const STATUS_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a fault may take.
+const FAULT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A request to a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -125,16 +134,47 @@ pub enum LabPhase {
     Up,
 }
 
-/// Sends a request to the lab in this directory.
+/// Sends a request to the lab in this directory. Fails if the lab does not answer in time.
 pub fn ask(state: &Path, request: &Request) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(control_socket(state))?;
-    let mut line = serde_json::to_string(request)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes())?;
+    let limit = match request {
+        Request::Status | Request::Down => STATUS_LIMIT,
+        Request::Fault(_) | Request::Exec(_) | Request::Run(..) => FAULT_LIMIT,
+    };
+    exchange(state, request, limit).map_err(|cause| match cause.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let why = format!("no answer within {} s; is it suspended?", limit.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        }
+        _ => cause,
+    })
+}
+
+fn exchange(state: &Path, request: &Request, limit: Duration) -> io::Result<Answer> {
+    let mut stream = StdStream::connect(control_socket(state))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    stream.write_all(line_of(request)?.as_bytes())?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
+    io::BufRead::read_line(&mut io::BufReader::new(stream), &mut answer)?;
+    read(&answer)
+}
+
+/// The same without a blocked thread and without a limit: it can be dropped.
+pub(crate) async fn send(state: &Path, request: &Request) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(control_socket(state)).await?;
+    stream.write_all(line_of(request)?.as_bytes()).await?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).await?;
+    read(&answer)
+}
+
+fn line_of(request: &Request) -> io::Result<String> {
+    Ok(serde_json::to_string(request)? + "\n")
+}
+
+fn read(answer: &str) -> io::Result<Answer> {
     if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the lab ended"));
     }
-    Ok(serde_json::from_str(&answer)?)
+    Ok(serde_json::from_str(answer)?)
 }

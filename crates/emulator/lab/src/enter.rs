@@ -40,6 +40,10 @@ pub fn enter(state: &Path) -> Result<Memory, LabError> {
     Memory::mount(state)
 }
 
+/// A lab that fills its memory must not fill that of the machine: the default is half of it, and
+/// two labs would take all. A quarter leaves room for the processes of both.
+const OPTIONS: &str = "mode=0700,size=25%";
+
 /// The tmpfs of a lab. Dropping it unmounts it, so that the lab's directory can be removed.
 #[derive(Debug)]
 pub struct Memory(PathBuf);
@@ -50,7 +54,7 @@ impl Memory {
         let failed = |cause| LabError::File { path: path.clone(), cause };
         private_dir().create(&path).map_err(failed)?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("nearhop"), &path, Some("tmpfs"), flags, Some("mode=0700"))
+        mount(Some("nearhop"), &path, Some("tmpfs"), flags, Some(OPTIONS))
             .map_err(|errno| failed(errno.into()))?;
         let memory = Self(path);
         let logs = logs_of(state);

@@ -104,7 +104,8 @@ fn describe(lab: &str, found: Found) -> String {
     for service in found.services.iter().filter(|one| is_exported(one)) {
         fixture.services.extend(read_service(service, &mut notes));
     }
-    let (lines, single) = read_pods(&found.pods, &mut notes);
+    let nodes: BTreeSet<&str> = found.nodes.iter().map(name_of).collect();
+    let (lines, single) = read_pods(&found.pods, &nodes, &mut notes);
     fixture.pods = single;
     note_slices(&found.slices, &mut notes);
     note_others(&found.others, &mut notes);
@@ -181,9 +182,20 @@ fn read_service(object: &Value, notes: &mut Vec<String>) -> Option<Service> {
 type Groups = BTreeMap<(String, String, String), Vec<Pod>>;
 
 /// The `pods` lines, and the Pods of `pod` lines.
-fn read_pods(pods: &[Value], notes: &mut Vec<String>) -> (String, Vec<Pod>) {
+fn read_pods(
+    pods: &[Value],
+    nodes: &BTreeSet<&str>,
+    notes: &mut Vec<String>,
+) -> (String, Vec<Pod>) {
     let (mut groups, mut single) = (Groups::new(), Vec::new());
     for object in pods.iter().filter(|one| is_exported(one)) {
+        // A cluster that the lab joined has nodes of its own.
+        let node = object["spec"]["nodeName"].as_str();
+        if let Some(node) = node.filter(|node| !nodes.contains(node)) {
+            let path = path_of(object);
+            notes.push(format!("not exported: Pod {path}: its node {node} is not of the lab"));
+            continue;
+        }
         let Some(pod) = read_pod(object, notes) else { continue };
         match owner_of(object) {
             Some(owner) if pod.node.is_some() && pod.dns.is_none() => {
@@ -346,6 +358,7 @@ mod tests {
                     pod("cart-5d8-a", "n1", Some("cart-5d8"), ECHO),
                     pod("cart-5d8-b", "n2", Some("cart-5d8"), ECHO),
                     pod("cart-0", "n2", None, "agnhost"),
+                    pod("cart-1", "worker-1", None, ECHO),
                 ],
                 slices: Vec::new(),
                 others: vec![("Secret", secret)],
@@ -360,6 +373,7 @@ pod shop/cart-0 for=cart on=n2
 pods shop/cart-more x2 for=cart on=n1,n2
 # not exported: Service shop/cart: the annotation team
 # Pod shop/cart-0 runs agnhost; here it runs nearhop/echo
+# not exported: Pod shop/cart-1: its node worker-1 is not of the lab
 # not exported: Secret shop/token
 ";
         let body: Vec<&str> = text.split_inclusive('\n').skip(2).collect();

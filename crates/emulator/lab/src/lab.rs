@@ -20,6 +20,7 @@ use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
 use crate::daemon::{Daemon, Done, Order, Phase, ProcessSpec, State};
 use crate::kubeconfig::{self, JoinedApi};
+use crate::log_limit::LogLimit;
 use crate::pki::KubeletPki;
 use crate::relay::{self, Relay, Target};
 use crate::spec::{APISERVER, Api, Controllers, Spec};
@@ -48,6 +49,7 @@ pub struct Lab {
     /// What the user should know about the start.
     warnings: Vec<String>,
     _relay: Relay,
+    _log_limit: LogLimit,
 }
 
 /// A link that a fault can cut.
@@ -84,17 +86,24 @@ impl Lab {
         }
         let opened = AdminPort::open(spec.admin_ports(&world)?).await;
         let admin = opened.map_err(|cause| LabError::Listen { address: LOOPBACK, cause })?;
-        let (cut, phase) = (BTreeSet::new(), LabPhase::Starting);
-        Ok(Self { spec, world, daemons, cut, phase, begun, admin, warnings, _relay: relay })
+        let log_limit = LogLimit::start(daemons.keys().map(|name| spec.log(name)).collect());
+        Ok(Self {
+            spec,
+            world,
+            daemons,
+            cut: BTreeSet::new(),
+            phase: LabPhase::Starting,
+            begun,
+            admin,
+            warnings,
+            _relay: relay,
+            _log_limit: log_limit,
+        })
     }
 
     /// The spec that it was started with.
     pub fn spec(&self) -> &Spec {
         &self.spec
-    }
-
-    pub(crate) fn world(&self) -> &World {
-        &self.world
     }
 
     /// What the user should know about the start: flags without effect, removed objects, values

@@ -17,7 +17,8 @@
 //!   leftovers          what an earlier lab has left in a data directory
 //!   objects            a fixture's Services and Pods as API objects
 //!   export             a running lab as a file
-//!   logs, ready        reads the logs of the processes; waits for a lab
+//!   logs, log_limit    reads the logs of the processes; limits their sizes
+//!   ready              waits for a lab
 //!   drive              opens connections and counts the Pods that answered
 //!   demo               measures policies and compares with predictions
 //! ```
@@ -44,6 +45,7 @@ pub mod export;
 mod kubeconfig;
 pub mod lab;
 mod leftovers;
+mod log_limit;
 pub mod logs;
 pub mod merge;
 mod objects;

@@ -24,6 +24,9 @@ const MERGED: &str = "merged.json";
 const PATIENCE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
+/// How many names of a new file are tried.
+const MAX_ATTEMPTS: u32 = 100;
+
 /// The lists of a kubeconfig.
 const LISTS: [&str; 3] = ["clusters", "users", "contexts"];
 
@@ -89,8 +92,8 @@ pub fn merged_into(state: &Path) -> Vec<Merged> {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Takes the context of a lab out of all files again. Failures are ignored: a user may have removed
-/// the file.
+/// Takes the context of a lab out of all files again. Failures do not delay the end of the lab;
+/// `lab down` looks at the files and names them.
 pub(crate) fn take_out(state: &Path) {
     for one in merged_into(state) {
         let _ = take_out_of(&one);
@@ -103,8 +106,17 @@ fn take_out_of(one: &Merged) -> Result<(), LabError> {
     }
     let file = Locked::open(&one.path)?;
     let mut config = read(&file.path)?;
-    remove(&mut config, &one.context, one.earlier.as_deref());
-    file.write(&config)
+    match remove(&mut config, &one.context, one.earlier.as_deref()) {
+        Removal::Changed => file.write(&config),
+        // Writing would remove the comments of a user for nothing.
+        Removal::NothingThere => Ok(()),
+    }
+}
+
+/// Whether a file still has entries of the lab, or cannot be read.
+pub fn is_left(one: &Merged) -> bool {
+    let Ok(mut config) = read(&one.path) else { return true };
+    remove(&mut config, &one.context, None) == Removal::Changed
 }
 
 /// Adds the only cluster, user and context of a lab under another name.
@@ -132,14 +144,27 @@ fn add(config: &mut Value, lab: &Value, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a file had entries of a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    Changed,
+    NothingThere,
+}
+
 /// Removes the entries of this name; `earlier` becomes the current context again.
-fn remove(config: &mut Value, name: &str, earlier: Option<&str>) {
+fn remove(config: &mut Value, name: &str, earlier: Option<&str>) -> Removal {
+    let mut removal = Removal::NothingThere;
     for list in LISTS {
         if let Some(items) = config.get_mut(list).and_then(Value::as_array_mut) {
+            let before = items.len();
             items.retain(|item| item["name"] != name);
+            if items.len() < before {
+                removal = Removal::Changed;
+            }
         }
     }
     if config["current-context"] == name {
+        removal = Removal::Changed;
         let there = |context: &&str| {
             let contexts = config["contexts"].as_array();
             contexts.is_some_and(|all| all.iter().any(|one| one["name"] == **context))
@@ -147,6 +172,7 @@ fn remove(config: &mut Value, name: &str, earlier: Option<&str>) {
         let earlier = earlier.filter(there).unwrap_or_default().to_owned();
         config["current-context"] = earlier.into();
     }
+    removal
 }
 
 fn read(path: &Path) -> Result<Value, LabError> {
@@ -173,8 +199,10 @@ struct Locked {
 
 impl Locked {
     fn open(path: &Path) -> Result<Self, LabError> {
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |path: &Path, cause| LabError::File { path: path.to_owned(), cause };
+        // `lab up`, which takes the context out again, may run in another directory.
+        let path = std::path::absolute(path).map_err(|cause| failed(path, cause))?;
+        let path = fs::canonicalize(&path).unwrap_or(path);
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             private_dir().recursive(true).create(parent).map_err(|cause| failed(parent, cause))?;
         }
@@ -200,7 +228,10 @@ impl Locked {
 
     /// Replaces the file; mode and owner stay.
     fn write(&self, config: &Value) -> Result<(), LabError> {
-        let mut text = serde_saphyr::to_string(config).map_err(|error| LabError::Merge {
+        // Certificates are one line, as kubectl writes them.
+        let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+        let text = serde_saphyr::to_string_with_options(config, options);
+        let mut text = text.map_err(|error| LabError::Merge {
             path: self.path.clone(),
             why: error.to_string(),
             cure: BROKEN,
@@ -212,15 +243,12 @@ impl Locked {
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
-        let mut next = self.path.clone().into_os_string();
-        next.push(format!(".nearhop-{}", std::process::id()));
-        let next = PathBuf::from(next);
         let before = fs::metadata(&self.path).ok();
-        let mode = before.as_ref().map_or(0o600, |before| before.mode() & 0o7777);
+        let (next, mut file) = self.create_beside()?;
         let written = (|| {
-            let mut file =
-                File::options().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+            let mut mode = 0o600;
             if let Some(before) = &before {
+                mode = before.mode() & 0o7777;
                 let now = file.metadata()?;
                 if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
                     fchown(&file, Some(before.uid()), Some(before.gid()))?;
@@ -235,6 +263,25 @@ impl Locked {
             let _ = fs::remove_file(&next);
         }
         written
+    }
+
+    /// A new file for its owner only. Never an existing one: in a directory of several users that
+    /// may be a link to another file, or another user's.
+    fn create_beside(&self) -> io::Result<(PathBuf, File)> {
+        let mut attempt = 0;
+        loop {
+            let mut next = self.path.clone().into_os_string();
+            next.push(format!(".nearhop-{}-{attempt}", std::process::id()));
+            let next = PathBuf::from(next);
+            match File::options().write(true).create_new(true).mode(0o600).open(&next) {
+                Err(cause)
+                    if cause.kind() == io::ErrorKind::AlreadyExists && attempt < MAX_ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                opened => return opened.map(|file| (next, file)),
+            }
+        }
     }
 }
 
@@ -332,6 +379,73 @@ extensions: [{name: e, extension: {y: z}}]
         merge(scratch.path(), "lab", &user).expect("mergeable");
         assert!(!other.join().expect("no panic"), "written while it was locked");
         assert!(user.exists() && !lock.exists());
+    }
+
+    #[test]
+    fn a_relative_path_of_a_missing_file_is_kept_as_an_absolute_one() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::write(scratch.path().join("kubeconfig"), LAB).expect("writable");
+        let here = std::env::current_dir().expect("readable");
+        let mut relative: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        relative.push(scratch.path().strip_prefix("/").expect("absolute"));
+        relative.push("config");
+        assert!(relative.is_relative());
+        let merged = merge(scratch.path(), "lab", &relative).expect("mergeable");
+        assert!(merged.path.is_absolute(), "{merged:?}");
+        assert_eq!(merged_into(scratch.path())[0].path, merged.path);
+    }
+
+    #[test]
+    fn a_file_without_entries_of_the_lab_is_not_written_again() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::write(scratch.path().join("kubeconfig"), LAB).expect("writable");
+        let user = scratch.path().join("config");
+        let merged = merge(scratch.path(), "lab", &user).expect("mergeable");
+        assert!(is_left(&merged));
+        for text in ["", "# mine\ncurrent-context: work # comment\n"] {
+            fs::write(&user, text).expect("writable");
+            take_out(scratch.path());
+            assert_eq!(fs::read_to_string(&user).expect("there"), text);
+            assert!(!is_left(&merged));
+        }
+        fs::write(&user, "{unbalanced: [").expect("writable");
+        assert!(is_left(&merged), "a file that cannot be read may have the context");
+        fs::remove_file(&user).expect("ours");
+        assert!(!is_left(&merged));
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::write(scratch.path().join("kubeconfig"), LAB).expect("writable");
+        let (user, planted) = (scratch.path().join("config"), scratch.path().join("planted"));
+        fs::write(&planted, "another file").expect("writable");
+        let link = format!("{}.nearhop-{}-0", user.display(), std::process::id());
+        std::os::unix::fs::symlink(&planted, &link).expect("writable");
+        merge(scratch.path(), "lab", &user).expect("mergeable");
+        assert_eq!(fs::read_to_string(&planted).expect("there"), "another file");
+        assert!(fs::symlink_metadata(&user).expect("there").is_file());
+        assert_eq!(read(&user).expect("valid")["current-context"], "nearhop-lab");
+    }
+
+    #[test]
+    fn certificates_are_one_line() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let certificate = "QUJD".repeat(400);
+        let data = format!("server: x, certificate-authority-data: {certificate}, server2:");
+        fs::write(scratch.path().join("kubeconfig"), LAB.replace("server:", &data))
+            .expect("writable");
+        let user = scratch.path().join("config");
+        let hint = "users: [{name: work, user: {exec: {installHint: \"two\\nlines\\n\"}}}]\n";
+        fs::write(&user, hint).expect("writable");
+        merge(scratch.path(), "lab", &user).expect("mergeable");
+        let text = fs::read_to_string(&user).expect("there");
+        let line = format!("certificate-authority-data: {certificate}\n");
+        assert!(text.contains(&line) && !text.contains('>'), "{text}");
+        assert_eq!(
+            read(&user).expect("valid")["users"][0]["user"]["exec"]["installHint"],
+            "two\nlines\n"
+        );
     }
 
     #[test]

@@ -12,13 +12,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::LabError;
-use crate::cluster::{Awaited, Cluster, none_missing, wait_for_within};
-use crate::control::{Answer, LabPhase, Request, Status, ask};
-use crate::demo::predict::{predict, read_choice};
+use crate::cluster::{Awaited, Cluster, Pace, none_missing, wait_for_at};
+use crate::control::{Answer, LabPhase, Request, Status, send};
+use crate::demo::predict::{Prediction, predict, read_choice};
 use crate::serve::missing_nodes;
 
 /// How long a proxy may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two looks at a lab; each lists Nodes, Pods and EndpointSlices.
+const POLL: Duration = Duration::from_millis(250);
 
 /// What to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,17 +55,18 @@ impl FromStr for Goal {
 /// Waits until the lab in this directory has reached the goal.
 /// Fails with what is missing after `limit`.
 pub async fn wait_until(state: &Path, goal: &Goal, limit: Duration) -> Result<(), LabError> {
+    let pace = Pace { limit, poll: POLL };
     match goal {
-        Goal::Ready => wait_for_within(limit, "the lab is", || look_at_lab(state)).await,
+        Goal::Ready => wait_for_at(pace, "the lab is", || look_at_lab(state)).await,
         Goal::Service(key) => {
             let what = format!("Service {key} is");
-            wait_for_within(limit, &what, || look_at_service(state, key)).await
+            wait_for_at(pace, &what, || look_at_service(state, key)).await
         }
     }
 }
 
-fn status_of(state: &Path) -> Result<Status, LabError> {
-    match ask(state, &Request::Status) {
+async fn status_of(state: &Path) -> Result<Status, LabError> {
+    match send(state, &Request::Status).await {
         Ok(Answer::Status(status)) => Ok(*status),
         Ok(_) => Err(LabError::NotReady("unexpected answer from the lab".to_owned())),
         Err(error) => Err(LabError::NotReady(format!("the lab does not answer ({error})"))),
@@ -70,7 +74,7 @@ fn status_of(state: &Path) -> Result<Status, LabError> {
 }
 
 async fn look_at_lab(state: &Path) -> Result<Awaited<()>, LabError> {
-    let status = status_of(state)?;
+    let status = status_of(state).await?;
     if status.phase == LabPhase::Starting {
         return Ok(Err(vec!["it is starting".to_owned()]));
     }
@@ -82,7 +86,7 @@ async fn look_at_lab(state: &Path) -> Result<Awaited<()>, LabError> {
 }
 
 async fn look_at_service(state: &Path, key: &ServiceKey) -> Result<Awaited<()>, LabError> {
-    let status = status_of(state)?;
+    let status = status_of(state).await?;
     let cluster = Cluster::connect(&status.kubeconfig).await?;
     let gates = Gates::parse(&status.feature_gates)
         .map_err(|error| LabError::NotReady(format!("feature gates: {error}")))?;
@@ -92,17 +96,29 @@ async fn look_at_service(state: &Path, key: &ServiceKey) -> Result<Awaited<()>, 
     if !has_ready_endpoint(&cluster, key).await? {
         return Ok(Err(vec!["it has no ready endpoint".to_owned()]));
     }
+    let behind = proxies_behind(&status, &prediction, key).await;
+    Ok(none_missing(
+        behind.iter().map(|node| format!("proxy/{node} has not programmed it")).collect(),
+    ))
+}
+
+/// The nodes whose proxies have not programmed the predicted choice. A node of a joined cluster has
+/// another proxy, and is not looked at.
+pub(crate) async fn proxies_behind(
+    status: &Status,
+    prediction: &Prediction,
+    key: &ServiceKey,
+) -> Vec<String> {
     let mut behind = Vec::new();
     for (node, wanted) in &prediction.choices {
         let process = status.processes.get(&format!("proxy/{node}"));
-        // A node of a joined cluster has another proxy.
         let Some(url) = process.and_then(|process| process.url.as_deref()) else { continue };
-        let answer = get(url, &format!("/debug/services/{namespace}/{name}")).await;
+        let answer = get(url, &format!("/debug/services/{}/{}", key.namespace, key.name)).await;
         if answer.ok().and_then(|answer| read_choice(&answer)).as_ref() != Some(wanted) {
-            behind.push(format!("proxy/{node} has not programmed it"));
+            behind.push(node.clone());
         }
     }
-    Ok(none_missing(behind))
+    behind
 }
 
 async fn has_ready_endpoint(cluster: &Cluster, key: &ServiceKey) -> Result<bool, LabError> {

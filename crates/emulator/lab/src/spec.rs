@@ -24,7 +24,7 @@ pub(crate) const APISERVER: &str = "apiserver";
 const AGENT_PORT: u16 = 10250;
 
 /// Admin port of proxies, on the node's loopback.
-pub(crate) const PROXY_ADMIN: u16 = 10249;
+const PROXY_ADMIN: u16 = 10249;
 
 /// Ports of the metrics, on the loopback of the control plane or the node.
 const CONTROLLER_ADMIN: u16 = 10271;

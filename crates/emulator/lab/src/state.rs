@@ -2,8 +2,9 @@
 //!
 //! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` in the directory for temporary files if
 //! that variable is not set. A variable that names an unusable directory is an error: with another
-//! directory, commands with and without the variable would not find each other's labs. The lab holds a file lock in it. A directory without a locked file belongs to a killed lab; the next
-//! start removes it. Processes and namespaces end without such care.
+//! directory, commands with and without the variable would not find each other's labs. The lab holds
+//! a file lock in it. A directory without a locked file belongs to a killed lab; the next start
+//! removes it. Processes and namespaces end without such care.
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write as _};

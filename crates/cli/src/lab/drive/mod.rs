@@ -20,7 +20,7 @@ use nearhop_lab::drive::worker::{Family, Protocol};
 use super::Name;
 use crate::daemon::runtime;
 use crate::output::OutputArgs;
-use crate::parse::parse_duration;
+use crate::parse::parse_between;
 use signals::Signals;
 
 pub(crate) use worker::{HoldArgs, WorkerArgs, hold, work};
@@ -152,12 +152,6 @@ struct ConnectionArgs {
     /// Use IPv6. Default: IPv4.
     #[arg(short = '6', long)]
     ipv6: bool,
-}
-
-fn parse_between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    let fits = (least..=most).contains(&duration);
-    fits.then_some(duration).ok_or_else(|| format!("expected {least:?} to {most:?}"))
 }
 
 fn parse_positive(text: &str) -> Result<Duration, String> {

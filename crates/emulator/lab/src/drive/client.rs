@@ -7,7 +7,6 @@
 //! client runs on.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,8 +27,7 @@ use super::tally::Tally;
 use super::worker::{Job, Message, Times};
 use crate::LabError;
 use crate::cluster::{Cluster, describe};
-use crate::control::{Answer, Place, Request};
-use crate::spec::control_socket;
+use crate::control::{Answer, Place, Request, send};
 
 /// Path of the `nearhop` binary in every container.
 const IN_CONTAINERS: &str = "/.nearhop";
@@ -154,7 +152,7 @@ async fn in_lab(
     args.extend(["--report-to".to_owned(), socket.display().to_string()]);
     args.extend(["--number".to_owned(), number.to_string()]);
     let request = Request::Run(place.clone(), program, args);
-    let answer = ask(state, &request).await.map_err(|error| error.to_string())?;
+    let answer = send(state, &request).await.map_err(|error| error.to_string())?;
     match answer {
         Answer::Output { stderr, .. } => Ok(stderr),
         Answer::Refused(why) => Err(why),
@@ -168,20 +166,6 @@ fn reason(ended: Result<String, String>) -> String {
         Ok(stderr) if stderr.trim().is_empty() => "its process ended without a result".to_owned(),
         Ok(text) | Err(text) => text.trim().trim_start_matches("error: ").to_owned(),
     }
-}
-
-/// As `control::ask`, but without a blocked thread, so that it can be dropped.
-pub(super) async fn ask(state: &Path, request: &Request) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(control_socket(state)).await?;
-    let mut line = serde_json::to_string(request)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes()).await?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).await?;
-    if answer.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the lab ended"));
-    }
-    Ok(serde_json::from_str(&answer)?)
 }
 
 async fn in_pod(

@@ -20,7 +20,7 @@ use super::tally::Tally;
 use super::worker::Times;
 use crate::LabError;
 use crate::cluster::Cluster;
-use crate::control::{Answer, Request};
+use crate::control::{Answer, Request, send};
 
 pub(crate) use super::client::command_line;
 
@@ -203,7 +203,7 @@ async fn plan(state: &Path, cluster: &Cluster, question: &Question) -> Result<Pl
 /// The lab's nodes.
 async fn nodes_of(state: &Path) -> Result<Vec<String>, LabError> {
     let failed = |cause| LabError::File { path: state.to_owned(), cause };
-    match client::ask(state, &Request::Status).await.map_err(failed)? {
+    match send(state, &Request::Status).await.map_err(failed)? {
         Answer::Status(status) => Ok(status.zones.into_values().flatten().collect()),
         _ => Err(failed(std::io::Error::other("unexpected answer from the lab"))),
     }
