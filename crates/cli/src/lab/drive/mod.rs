@@ -9,7 +9,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args as ClapArgs, ValueEnum};
 use nearhop_lab::drive::assertion::Assertion;
 use nearhop_lab::drive::question::{Amount, By, From, Question, ServiceRef, Split};
@@ -258,8 +258,13 @@ async fn drive(args: &Args, question: &Question, signals: &Signals) -> anyhow::R
     let report = judged(report?, &args.assertions);
     let output = &args.output;
     let text = || text::describe(&report);
-    output.print(&report, text).context("cannot print the result")?;
-    Ok(if report.end == End::Interrupted { signals.code() } else { exit_code(&report, args) })
+    let printed = output.print(&report, text);
+    if report.end == End::Interrupted {
+        // A closed terminal cannot show the result; the signal is the reason of the end.
+        return Ok(signals.code());
+    }
+    printed?;
+    Ok(exit_code(&report, args))
 }
 
 fn judged(mut report: Report, assertions: &[Assertion]) -> Report {
