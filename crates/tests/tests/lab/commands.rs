@@ -203,6 +203,15 @@ fn a_lab_joins_a_cluster() {
         crate::rollout::until_rolled(&room, "web").await?;
         let pods = room.pods_of("web").await?;
         ensure!(pods.iter().all(|pod| text(&pod["spec"]["nodeName"]) == "far-1"), "{pods:?}");
+
+        // The file of this lab has no Pods of the cluster's own nodes.
+        room.server("elsewhere", "node-a1", "x", &["netexec"]).await?;
+        let exported = lab.text(&["lab", "export"])?;
+        let left_out = "/elsewhere: its node node-a1 is not of the lab\n";
+        ensure!(exported.contains(left_out) && exported.contains(" on=far-1,far-1"), "{exported}");
+        std::fs::write(config, exported)?;
+        let valid = lab.text(&["lab", "check", config])?;
+        ensure!(valid.contains(": valid: 1 node in 1 zone"), "{valid}");
         Ok(())
     });
 }

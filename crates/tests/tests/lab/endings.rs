@@ -119,6 +119,38 @@ fn a_lab_with_a_killed_supervisor_leaves_nothing() {
     });
 }
 
+/// Suspended processes: commands say so within their time limits.
+#[test]
+fn a_lab_that_does_not_answer_does_not_block_commands() {
+    crate::run(async {
+        let lab = Lab::up(&["--zones", "1"])?;
+        lab.fault(&["pause", "apiserver"])?;
+        let begun = Instant::now();
+        let late = lab.run(&["lab", "wait", "--timeout", "1s"])?;
+        let said = String::from_utf8_lossy(&late.stderr).into_owned();
+        ensure!(late.status.code() == Some(1), "{late:?}");
+        ensure!(said.contains("the lab is not ready after 1 s: no answer"), "{said}");
+        lab.fault(&["resume", "apiserver"])?;
+
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.pid()))?;
+        let supervisor: u32 = children.trim().parse().context("lab up does not have one child")?;
+        signal(supervisor, "-STOP")?;
+        let late = lab.run(&["lab", "wait", "--timeout", "1s"])?;
+        let list = lab.run(&["lab", "list"])?;
+        let status = lab.run(&["lab", "status"])?;
+        signal(supervisor, "-CONT")?;
+        ensure!(late.status.code() == Some(1), "{late:?}");
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        ensure!(list.contains("not answering"), "{list}");
+        let said = String::from_utf8_lossy(&status.stderr).into_owned();
+        ensure!(said.contains("no answer within 5 s"), "{said}");
+        // Without limits each of them would have waited for ever.
+        ensure!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        lab.text(&["lab", "wait"])?;
+        Ok(())
+    });
+}
+
 /// Two labs with the same node names and addresses run at the same time.
 #[test]
 fn two_labs_coexist() {

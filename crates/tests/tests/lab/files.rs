@@ -24,6 +24,8 @@ fn check(text: &str, more: &[&str]) -> Result<(Option<i32>, String, String)> {
     let mut process = command(scratch.path())?
         .args(["lab", "check", "-"])
         .args(more)
+        // It writes no file that Ctrl-C could leave.
+        .env("TMPDIR", "/no/such/directory")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -3,8 +3,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nearhop_tests::lab::{Lab, Room, TIMEOUT, command};
@@ -279,13 +280,16 @@ fn names_are_accepted_anywhere(lab: &Lab) -> Result<()> {
     for args in [
         &["lab", "--name", "other", "status"][..],
         &["lab", "fault", "heal", "all", "--name", "other"],
-        &["lab", "down", "--name", "other"],
+        &["lab", "logs", "--name", "other"],
     ] {
         let output = lab.run(args)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(2), "{args:?}: {output:?}");
         ensure!(said.contains("no lab `other` runs; running labs: lab"), "{args:?}: {said}");
     }
+    // As `kind delete cluster --name`: what was asked for is true already.
+    let absent = lab.text(&["lab", "down", "--name", "other"])?;
+    ensure!(absent == "no lab `other` runs; running labs: lab\n", "{absent}");
     let unset =
         command(lab.runtime_dir())?.env("NEARHOP_NAME", "").args(["lab", "status"]).output()?;
     ensure!(unset.status.success(), "an empty NEARHOP_NAME is no name: {unset:?}");
@@ -301,21 +305,57 @@ fn logs_are_followed(lab: &Lab) -> Result<()> {
     ensure!(all.contains("[controller] ") && all.contains("[proxy/node-b1] "), "{all}");
     let last = lab.text(&["lab", "logs", "controller", "--tail", "1"])?;
     ensure!(last.lines().count() == 1, "{last}");
-    let mut follow = command(lab.runtime_dir())?
-        .args(["lab", "logs", "-f", "controller", "--tail", "0"])
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut lines = BufReader::new(follow.stdout.take().context("piped")?).lines();
-    std::thread::sleep(Duration::from_millis(300));
+    let mut follow = Following(
+        command(lab.runtime_dir())?
+            .args(["lab", "logs", "-f", "controller", "--tail", "0"])
+            .stdout(Stdio::piped())
+            .spawn()?,
+    );
+    let lines = BufReader::new(follow.0.stdout.take().context("piped")?).lines();
+    let (sender, started) = mpsc::channel();
+    // Ends with the process, or when it has seen a line.
+    let reader = std::thread::spawn(move || {
+        let mut lines = lines.map_while(Result::ok);
+        if lines.any(|line| line.contains("controller started")) {
+            let _ = sender.send(());
+        }
+    });
+    let deadline = Instant::now() + TIMEOUT;
+    // `lab logs` may not have opened the file yet when the first restart writes its line.
+    while started.recv_timeout(Duration::from_millis(500)).is_err() {
+        ensure!(Instant::now() < deadline, "the log of a new process was not printed");
+        lab.fault(&["restart", "controller"])?;
+    }
+    reader.join().ok().context("the reader panicked")?;
+    // The pipe is closed; the next line ends it.
     lab.fault(&["restart", "controller"])?;
-    let started =
-        lines.by_ref().map_while(Result::ok).find(|line| line.contains("controller started"));
-    ensure!(started.is_some(), "the log of the new process was not printed");
-    drop(lines);
-    lab.fault(&["restart", "controller"])?;
-    let ended = follow.wait()?;
+    let ended = follow.end()?;
     ensure!(ended.success(), "a closed pipe is no error: {ended}");
     Ok(())
+}
+
+/// A process that ends with the test.
+struct Following(Child);
+
+impl Following {
+    fn end(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "`lab logs -f` does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What scripts use: `up -o json`, `list`, `wait`, `kubeconfig --merge`, `down`.
@@ -377,7 +417,16 @@ fn scripts_start_find_use_and_stop_a_lab() {
         ensure!(code == 0 && said.contains("nearhop-ci"), "{said}");
         let merged = scratch.path().join("home/.kube/config");
         ensure!(std::fs::read_to_string(&merged)?.contains("current-context: nearhop-ci"));
-        let (code, said, _) = run(&["lab", "down"])?;
+        let broken = scratch.path().join("broken");
+        let merge = ["lab", "kubeconfig", "--merge"];
+        let also = command(scratch.path())?.args(merge).env("KUBECONFIG", &broken).output()?;
+        ensure!(also.status.success(), "{also:?}");
+        std::fs::write(&broken, "{unbalanced: [")?;
+        let (code, said, warned) = run(&["lab", "down"])?;
+        let cure = "Cure: kubectl config delete-context nearhop-ci";
+        let left = format!("could not remove the context nearhop-ci from {}", broken.display());
+        ensure!(warned.contains(&left) && warned.contains(cure), "{warned}");
+        ensure!(!said.contains("broken"), "{said}");
         ensure!(code == 0 && said.contains("lab `ci` stopped"), "{said}");
         ensure!(said.contains("removed the context nearhop-ci from"), "{said}");
         ensure!(!std::fs::read_to_string(&merged)?.contains("nearhop-ci"));

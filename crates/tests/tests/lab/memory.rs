@@ -34,12 +34,29 @@ fn files_on_disk(pid: u32, lab: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// The size of a lab's tmpfs in KiB, in the mount namespace of `lab up`.
+fn memory_limit(pid: u32) -> Result<u64> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mounts"))?;
+    let line = mounts.lines().find(|line| line.starts_with("nearhop ")).context("no tmpfs")?;
+    let size =
+        line.split([' ', ',']).find_map(|word| word.strip_prefix("size=")?.strip_suffix('k'));
+    Ok(size.with_context(|| line.to_owned())?.parse()?)
+}
+
+fn memory_of_the_machine() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).context("MemTotal")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
 /// A stall of the disk stopped the API. Now all files of a lab's
 /// processes are in memory, and a killed API server finds its objects again.
 #[test]
 fn a_lab_without_a_data_directory_does_not_wait_for_a_disk() {
     crate::run(async {
         let lab = Lab::up(&["--zones", "1"])?;
+        let (limit, all) = (memory_limit(lab.pid())?, memory_of_the_machine()?);
+        ensure!(limit * 10 < all * 3, "the lab may use {limit} of {all} KiB");
         let room = Room::new(&lab.kubeconfig).await?;
         for n in 0..50 {
             let object = json!({
