@@ -4,14 +4,21 @@
 //! A lab assigns addresses, makes every node ready and runs every Pod. What contradicts that is an
 //! error; what it makes unnecessary is reported by [`ConfigFile::ignored`].
 
+use std::collections::BTreeMap;
+
 use nearhop_core::Name;
 use nearhop_core::fixture::{Fixture, FixtureError, Places};
-use nearhop_core::model::{ClusterIps, Node, Pod, Service};
+use nearhop_core::labels::well_known;
+use nearhop_core::model::{ClusterIps, Node, Pod, Service, is_zone_name};
+use nearhop_core::routing::is_label_key;
 use serde_json::Value;
 
 use crate::ranges::Ranges;
-use crate::topology::{Topology, is_host_name};
+use crate::topology::{MAX_NODES, RACK, Topology, is_host_name};
 use crate::{LabError, objects};
+
+/// How many Pods a node can run, as for a kubelet.
+const PODS_PER_NODE: usize = 110;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
@@ -38,12 +45,15 @@ impl ConfigFile {
 
     /// The nodes of the file, with addresses that the lab assigns.
     pub fn topology(&self, ranges: Ranges) -> Result<Topology, LabError> {
+        self.check_count()?;
         for node in &self.fixture.nodes {
             self.check_node(node)?;
+            self.check_labels(node)?;
         }
         for pod in &self.fixture.pods {
             self.check_node_of(pod)?;
         }
+        self.check_room()?;
         Topology::of_nodes(&self.fixture.nodes, ranges)
     }
 
@@ -107,11 +117,85 @@ impl ConfigFile {
         LabError::Config { place: self.place(object, option), why: format!("{object}: {why}") }
     }
 
+    /// Refuses no nodes, and more than one machine can run.
+    fn check_count(&self) -> Result<(), LabError> {
+        let nodes = &self.fixture.nodes;
+        if nodes.is_empty() {
+            let why = "a lab needs at least one node. Cure: a line such as `node n1 zone=a`";
+            return Err(LabError::Config { place: format!("{}:1:1", self.name), why: why.into() });
+        }
+        match nodes.get(MAX_NODES) {
+            Some(node) => {
+                let all = nodes.len();
+                let why = format!("{all} nodes are too many for a lab. Cure: at most {MAX_NODES}");
+                Err(self.error(&format!("node {}", node.name), None, &why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses labels that the API server refuses: the agent could never register the node.
+    fn check_labels(&self, node: &Node) -> Result<(), LabError> {
+        let object = format!("node {}", node.name);
+        for (key, value) in node.labels.iter() {
+            let (key, value) = (key.as_str(), value.as_str());
+            let why = if !is_label_key(key) {
+                format!(
+                    "`{key}` is not a label key. Cure: up to 63 letters, digits, `-`, `_` and `.` \
+                     with a letter or digit at both ends, after an optional DNS name and `/`"
+                )
+            } else if !value.is_empty() && !is_zone_name(value) {
+                format!(
+                    "`{value}` is not a label value. Cure: up to 63 letters, digits, `-`, `_` and \
+                     `.`, with a letter or digit at both ends"
+                )
+            } else {
+                continue;
+            };
+            return Err(self.error(&object, Some(&self.option_of_label(&object, key)), &why));
+        }
+        Ok(())
+    }
+
+    /// The option that sets a label: a word of its own, or `label:KEY`.
+    fn option_of_label(&self, object: &str, key: &str) -> String {
+        let short = match key {
+            well_known::ZONE => "zone",
+            well_known::REGION => "region",
+            RACK => RACK,
+            _ => "",
+        };
+        let find = |option| self.places.find(object, option);
+        if find(Some(short)) == find(None) { format!("label:{key}") } else { short.to_owned() }
+    }
+
+    /// Refuses Pods that no node has room for: they would wait forever.
+    fn check_room(&self) -> Result<(), LabError> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let room = self.fixture.nodes.len() * PODS_PER_NODE;
+        for (n, pod) in self.fixture.pods.iter().enumerate() {
+            let node = pod.node.as_ref().map(Name::as_str).filter(|node| !node.is_empty());
+            let count = node.map_or(0, |node| {
+                let count = counts.entry(node).or_default();
+                *count += 1;
+                *count
+            });
+            let why = match node {
+                Some(node) if count > PODS_PER_NODE => format!("node {node} has too many Pods"),
+                _ if n >= room => "the nodes have no room for so many Pods".to_owned(),
+                _ => continue,
+            };
+            let cure = format!("Cure: at most {PODS_PER_NODE} Pods for each node");
+            return Err(self.error(&of_pod(pod), None, &format!("{why}. {cure}")));
+        }
+        Ok(())
+    }
+
     fn check_node(&self, node: &Node) -> Result<(), LabError> {
         let object = format!("node {}", node.name);
         if !is_host_name(&node.name) {
             let why = "the name of a node has up to 63 lower case letters, digits, `-` and `.`, and \
-                       a letter or digit at both ends. Cure: another name";
+                       a letter or digit at both ends and beside each `.`. Cure: another name";
             return Err(self.error(&object, None, why));
         }
         let assigned = "the lab assigns addresses";
@@ -184,6 +268,22 @@ mod tests {
             ("node n1 notready\n", "big.lab:1:9: node n1: notready is not supported in a lab"),
             ("nodes n x2 deleting\n", "big.lab:1:12: node n-0: deleting is not supported"),
             ("node Big_Node\n", "big.lab:1:6: node Big_Node: the name of a node has up to 63"),
+            ("node a..b\n", "big.lab:1:6: node a..b: the name of a node has up to 63"),
+            ("# none\n", "big.lab:1:1: a lab needs at least one node"),
+            ("nodes n x200\nnode m\n", "big.lab:2:6: node m: 201 nodes are too many for a lab"),
+            ("node n1 rack=\"row 7\"\n", "big.lab:1:9: node n1: `row 7` is not a label value"),
+            ("node n1 cpu=4 zone=\u{e4}\n", "big.lab:1:15: node n1: `\u{e4}` is not a label value"),
+            ("nodes n x2 region=-x\n", "big.lab:1:12: node n-0: `-x` is not a label value"),
+            ("node n1 label:a=b label:A/b=c\n", "big.lab:1:19: node n1: `A/b` is not a label key"),
+            ("node n1 label:rack=a!\n", "big.lab:1:9: node n1: `a!` is not a label value"),
+            (
+                "node n1\npods p x99999 for=s on=n1\n",
+                "big.lab:2:6: pod default/p-110: node n1 has too many Pods",
+            ),
+            (
+                "nodes n x2\npods p x220 for=s on=\"\"\npod q for=s on=n-0\n",
+                "big.lab:3:5: pod default/q: the nodes have no room",
+            ),
             ("node n1\npod p for=s on=n2\n", "big.lab:2:13: pod default/p: there is no node `n2`"),
             ("node n1\npod p for=s on=n1 failed\n", "big.lab:2:19: pod default/p: failed is not"),
         ] {

@@ -14,9 +14,7 @@ use nearhop_runtime::client::ApiFailure;
 pub enum LabError {
     #[error("a lab needs at least one zone. Cure: --zones 1 or more")]
     NoZones,
-    #[error(
-        "a lab needs at least one node. Cure: --nodes-per-zone 1 or more, or a `node` line in --config"
-    )]
+    #[error("a lab needs at least one node. Cure: --nodes-per-zone 1 or more")]
     NoNodes,
     #[error("{nodes} nodes are too many for a lab. Cure: at most {max}")]
     TooManyNodes { nodes: usize, max: usize },

@@ -24,7 +24,7 @@ const EXTERNAL: u32 = 3;
 const FIRST_NODE: u32 = 10;
 
 /// Upper bound for one machine.
-const MAX_NODES: usize = 200;
+pub(crate) const MAX_NODES: usize = 200;
 
 /// Default CPU of a node, in thousandths.
 const CPU_MILLI: u64 = 4000;
@@ -221,12 +221,13 @@ fn check_count(plans: &[Plan]) -> Result<(), LabError> {
 
 /// Whether the name is valid for a Node and as a hostname.
 pub(crate) fn is_host_name(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    name.len() <= 63
-        && name.chars().all(inner)
-        && edge(name.chars().next())
-        && edge(name.chars().last())
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |part: &str| {
+        part.starts_with(alphanumeric)
+            && part.ends_with(alphanumeric)
+            && part.chars().all(|c| alphanumeric(c) || c == '-')
+    };
+    name.len() <= 63 && name.split('.').all(label)
 }
 
 #[cfg(test)]

@@ -200,7 +200,7 @@ pub(crate) fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
 
 /// Whether a text is a qualified name of Kubernetes: an optional DNS subdomain and a slash, then a
 /// short name.
-pub(crate) fn is_label_key(text: &str) -> bool {
+pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),

@@ -26,7 +26,7 @@ use crate::problem::{Problem, quote};
 
 /// Whether a text can be a zone in a hint: a non-empty label value (the API server rejects other
 /// values in `forZones`).
-pub(crate) fn is_zone_name(text: &str) -> bool {
+pub fn is_zone_name(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.len() <= 63
