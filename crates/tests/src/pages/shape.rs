@@ -32,7 +32,7 @@ fn of_word(word: &str) -> String {
         return "-".to_owned();
     }
     let bare = word.trim_matches(['"', '\'', '(', ')', ',', ';', ':']);
-    let masked = if is_duration(bare) {
+    let masked = if is_duration(bare) || is_timestamp(bare) {
         "<time>".to_owned()
     } else if let Some(stem) = generated_stem(bare) {
         format!("{stem}-<hash>")
@@ -48,6 +48,11 @@ fn is_duration(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit())
         && ["s", "ms", "us", "µs", "m", "h", "d"].contains(&units)
         || crate::kubectl::is_age(word)
+}
+
+/// Whether a word is a time as log lines have it: `2026-11-18T21:25:56.169698Z`.
+fn is_timestamp(word: &str) -> bool {
+    word.get(10..11) == Some("T") && word.ends_with('Z') && word.starts_with(char::is_numeric)
 }
 
 /// What comes before the generated parts of a Pod's name: `web` of `web-6b7f9c5d48-x2xkz`.
@@ -98,6 +103,7 @@ mod tests {
             ("up after 0.6 s", "up after 0 s"),
             ("server https://127.0.0.1:41233", "server https://127.0.0.1:6443"),
             ("------  ---", "- --"),
+            ("2026-11-18T21:25:56.169698Z  INFO", "2027-01-02T03:04:05.6Z INFO"),
         ] {
             assert_eq!(of_line(a), of_line(b));
         }
