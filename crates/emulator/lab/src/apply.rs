@@ -17,13 +17,21 @@ const MAX_ROUNDS: usize = 32;
 
 /// The result of a write.
 pub(crate) enum Outcome {
-    Applied,
+    /// With these warnings of the API server.
+    Applied(Vec<String>),
     /// Other clients own these fields.
     Conflicts(Vec<StatusCause>),
 }
 
 /// The fields that other clients have changed, in words.
 pub(crate) type Kept = Vec<String>;
+
+/// One applied object.
+struct Written {
+    kept: Kept,
+    /// Of the API server.
+    warnings: Vec<String>,
+}
 
 /// Applies objects in order. `earlier` are the objects of the last start.
 pub(crate) async fn apply_all(
@@ -34,12 +42,13 @@ pub(crate) async fn apply_all(
     let mut kept = Kept::new();
     for object in objects {
         let before = earlier.iter().find(|one| is_same(one, object));
-        kept.extend(apply(cluster, object, before).await?);
+        kept.extend(apply(cluster, object, before).await?.kept);
     }
     Ok(kept)
 }
 
-/// The same for the objects of a file; an error of the API server gets the place of its object.
+/// The same for the objects of a file; errors and warnings of the API server get the place of their
+/// object.
 pub async fn apply_config(
     cluster: &Cluster,
     config: &ConfigFile,
@@ -50,7 +59,11 @@ pub async fn apply_config(
     for object in objects {
         let before = earlier.iter().find(|one| is_same(one, object));
         match apply(cluster, object, before).await {
-            Ok(fields) => kept.extend(fields),
+            Ok(written) => {
+                kept.extend(written.kept);
+                let warn = |text: &String| config.warning_about(object, text);
+                kept.extend(written.warnings.iter().map(warn));
+            }
             Err(LabError::Api(ApiFailure::Rejected { message, .. })) => {
                 return Err(config.error_about(object, &message));
             }
@@ -86,7 +99,7 @@ async fn apply(
     cluster: &Cluster,
     object: &Value,
     before: Option<&Value>,
-) -> Result<Kept, LabError> {
+) -> Result<Written, LabError> {
     let path = format!("{}/{}", collection(object), name_of(object));
     let mut wanted = without_empty(object);
     let mut kept = Kept::new();
@@ -108,7 +121,7 @@ async fn apply(
     }
     for _ in 0..MAX_ROUNDS {
         let causes = match cluster.apply(&path, &wanted).await? {
-            Outcome::Applied => return Ok(kept),
+            Outcome::Applied(warnings) => return Ok(Written { kept, warnings }),
             Outcome::Conflicts(causes) => causes,
         };
         let mut is_smaller = false;
