@@ -13,7 +13,7 @@ use nearhop_apiserver::{ApiServer, Options};
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_lab::apply::apply_config;
 use nearhop_lab::cluster::Cluster;
-use nearhop_lab::config::ConfigFile;
+use nearhop_lab::config::{ConfigFile, text_of};
 use nearhop_lab::ranges::Ranges;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
@@ -80,12 +80,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The name and text of a file of `--config`; `-` is standard input.
 pub(super) fn read_config(path: &Path) -> anyhow::Result<(String, String)> {
     if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-        return Ok(("standard input".to_owned(), text));
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+        let name = "standard input".to_owned();
+        let text = text_of(&name, bytes)?;
+        return Ok((name, text));
     }
     let name = path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let text = text_of(&name, bytes)?;
     Ok((name, text))
 }
 
@@ -93,7 +96,7 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
     let config = ConfigFile::parse(name, text)?;
     let topology = config.topology(Ranges::default())?;
     let objects = config.objects()?;
-    block_on(async {
+    let warnings = block_on(async {
         // An API server in memory applies the same rules as that of the lab.
         let services = Ranges::default().services.to_string();
         let services = ServiceCidrs::parse(&services).map_err(anyhow::Error::msg)?;
@@ -102,12 +105,13 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
         let (_memory, kubeconfig) =
             in_memory(&server.kubeconfig()).context("cannot make a file in memory")?;
         let client = Cluster::connect(&kubeconfig).await?;
-        apply_config(&client, &config, &objects, &[]).await?;
+        let warnings = apply_config(&client, &config, &objects, &[]).await?;
         server.stop().await;
-        Ok(())
+        Ok(warnings)
     })?;
     let fixture = config.fixture();
-    let zones: BTreeSet<&str> = topology.nodes.iter().map(|node| node.zone()).collect();
+    let zones: BTreeSet<&str> =
+        topology.nodes.iter().map(|node| node.zone()).filter(|zone| !zone.is_empty()).collect();
     Ok(Summary {
         file: name.to_owned(),
         valid: true,
@@ -116,7 +120,7 @@ fn check(name: &str, text: &str) -> anyhow::Result<Summary> {
         nodes: topology.nodes.len(),
         services: fixture.services.len(),
         pods: fixture.pods.len(),
-        warnings: config.ignored(),
+        warnings: config.ignored().into_iter().chain(warnings).collect(),
     })
 }
 

@@ -65,7 +65,7 @@ fn look(name: &str, state: &Path) -> Row {
             None => "not answering",
         },
         age_seconds: status.map(|status| status.uptime_seconds),
-        zones: status.map_or(0, |status| status.zones.len()),
+        zones: status.map_or(0, |status| status.named_zones()),
         nodes: status.map_or(0, |status| status.zones.values().map(Vec::len).sum()),
         kubeconfig: state.join("kubeconfig"),
     }

@@ -1,6 +1,7 @@
 //! `nearhop lab`: a multi-zone cluster on one machine.
 
 mod check;
+mod detach;
 mod down;
 mod drive;
 mod exec;

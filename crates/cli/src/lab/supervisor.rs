@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
+use nearhop_core::Gates;
 use nearhop_lab::config::ConfigFile;
 use nearhop_lab::control::Status;
 use nearhop_lab::enter::{HeldSignals, bind_to_parent, enter};
@@ -32,7 +33,7 @@ pub(super) const QUIET_WHEN_UP: &str = "NEARHOP_QUIET_WHEN_UP";
 pub(super) const UP: &[u8] = b"\0";
 
 /// The exit code after SIGINT, as in a shell.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// The pause between two signals to the supervisor, and the time until it is killed.
 const REPEAT: Duration = Duration::from_millis(500);
@@ -99,16 +100,16 @@ pub(crate) fn start(spec: &Spec, more: &[String], held: HeldSignals) -> anyhow::
 }
 
 /// SIGTERM, SIGINT and SIGHUP.
-struct Signals([tokio::signal::unix::Signal; 3]);
+pub(super) struct Signals([tokio::signal::unix::Signal; 3]);
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
         let [terminate, interrupt, hangup] = kinds.map(signal);
         Ok(Self([terminate?, interrupt?, hangup?]))
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         let [terminate, interrupt, hangup] = &mut self.0;
         tokio::select! {
             _ = terminate.recv() => {}
@@ -204,6 +205,9 @@ struct Report {
     nodes: Vec<NodeRow>,
     /// `NAMESPACE/NAME` of the Services of --config.
     services: Vec<String>,
+    /// The first Service of --config whose traffic the suggested patch changes.
+    #[serde(skip)]
+    to_patch: Option<String>,
     up_after_seconds: f64,
     warnings: Vec<String>,
 }
@@ -228,11 +232,16 @@ impl Report {
         });
         let config = spec.config.as_ref();
         let config = config.and_then(|config| ConfigFile::parse(&config.name, &config.text).ok());
+        let status = Box::new(lab.status());
+        // They were checked by `lab up`.
+        let gates = Gates::parse(&status.feature_gates).unwrap_or_default();
+        let to_patch = config.as_ref().and_then(|config| config.service_to_patch(&gates));
         let services = config.iter().flat_map(|config| &config.fixture().services);
         Self {
-            status: Box::new(lab.status()),
+            status,
             nodes: nodes.collect(),
             services: services.map(|service| service.key.to_string()).collect(),
+            to_patch: to_patch.map(ToString::to_string),
             up_after_seconds: begun.elapsed().as_secs_f64(),
             warnings: lab.warnings().to_vec(),
         }
@@ -258,21 +267,25 @@ fn describe(report: &Report) -> String {
   nearhop lab status{flag}     nearhop lab fault{flag} cut {place}     nearhop lab down{flag}
 ",
         status.name,
-        counted(status.zones.len(), "zone"),
+        counted(status.named_zones(), "zone"),
         counted(report.nodes.len(), "node"),
         report.up_after_seconds,
         quoted(&status.kubeconfig),
-        suggestions(report.services.first(), &flag),
+        suggestions(report, &flag),
     )
 }
 
 /// Commands for the first Service of the file, or for a new one.
-fn suggestions(service: Option<&String>, flag: &str) -> String {
+fn suggestions(report: &Report, flag: &str) -> String {
     let patch = "-p '{\"spec\":{\"trafficDistribution\":\"PreferSameZone\"}}'";
-    match service.map(|path| (path, path.split_once('/').unwrap_or(("default", path)))) {
-        Some((path, (namespace, name))) => format!(
-            "  nearhop lab drive{flag} {path}\n  kubectl -n {namespace} patch service {name} {patch}\n"
-        ),
+    match report.services.first() {
+        Some(path) => {
+            let patched = report.to_patch.as_ref().map(|path| {
+                let (namespace, name) = path.split_once('/').unwrap_or(("default", path));
+                format!("  kubectl -n {namespace} patch service {name} {patch}\n")
+            });
+            format!("  nearhop lab drive{flag} {path}\n{}", patched.unwrap_or_default())
+        }
         None => format!(
             "  kubectl create deployment web --image=nearhop/echo --replicas=6 --port=8080
   kubectl expose deployment web --port=80 --target-port=8080

@@ -2,12 +2,10 @@
 //! process.
 
 use std::fs;
-use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -22,9 +20,10 @@ use nearhop_lab::state::{self, LabName, StateDir};
 use nearhop_lab::topology::Delays;
 
 use super::check::read_config;
+use super::detach::detach;
 use super::{Name, supervisor};
 use crate::manager::parse_grace;
-use crate::output::{OutputArgs, exit_code, print};
+use crate::output::OutputArgs;
 use crate::parse::parse_listen;
 
 /// Starts a lab. It runs until Ctrl-C or `nearhop lab down`.
@@ -137,7 +136,7 @@ enum Which {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // The command in the background has the flag, too.
     if args.detach && std::env::var_os(supervisor::QUIET_WHEN_UP).is_none() {
-        return detach();
+        return detach(args.config.as_deref());
     }
     let (mut topology, config) = args.topology()?;
     topology.delays = args.delay;
@@ -219,28 +218,6 @@ fn writable(path: PathBuf) -> anyhow::Result<PathBuf> {
 
 fn absolute(path: PathBuf) -> anyhow::Result<PathBuf> {
     std::path::absolute(&path).with_context(|| format!("{} has no absolute path", path.display()))
-}
-
-/// Starts the same command in the background and prints its output until the lab is up.
-fn detach() -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("cannot find the path of this program")?;
-    let (mut output, their_end) = io::pipe().context("cannot make a pipe")?;
-    let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .env(supervisor::QUIET_WHEN_UP, "1")
-        .stdin(Stdio::null())
-        .stdout(their_end)
-        .process_group(0)
-        .spawn()
-        .context("cannot start the lab in the background")?;
-    let mut text = Vec::new();
-    output.read_to_end(&mut text).context("cannot read its output")?;
-    if let Some(text) = text.strip_suffix(supervisor::UP) {
-        print(&String::from_utf8_lossy(text))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    // It has printed the error.
-    Ok(exit_code(child.wait().context("cannot wait for the lab")?.code()))
 }
 
 fn parse_gates(text: &str) -> Result<String, String> {

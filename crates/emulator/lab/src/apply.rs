@@ -17,7 +17,8 @@ const MAX_ROUNDS: usize = 32;
 
 /// The result of a write.
 pub(crate) enum Outcome {
-    Applied,
+    /// With these warnings of the API server.
+    Applied(Vec<String>),
     /// Other clients own these fields.
     Conflicts(Vec<StatusCause>),
 }
@@ -25,40 +26,53 @@ pub(crate) enum Outcome {
 /// The fields that other clients have changed, in words.
 pub(crate) type Kept = Vec<String>;
 
+/// One applied object.
+struct Written {
+    kept: Kept,
+    /// Of the API server.
+    warnings: Vec<String>,
+}
+
 /// Applies objects in order. `earlier` are the objects of the last start.
 pub(crate) async fn apply_all(
     cluster: &Cluster,
     objects: &[Value],
     earlier: &[Value],
 ) -> Result<Kept, LabError> {
-    apply_each(cluster, objects, earlier, |_, error| error).await
+    apply_each(cluster, objects, earlier, |_, written| Ok(written?.kept)).await
 }
 
-/// The same for the objects of a file; an error of the API server gets the place of its object.
+/// The same for the objects of a file; errors and warnings of the API server get the place of their
+/// object.
 pub async fn apply_config(
     cluster: &Cluster,
     config: &ConfigFile,
     objects: &[Value],
     earlier: &[Value],
 ) -> Result<Kept, LabError> {
-    let explain = |object: &Value, error| match error {
-        LabError::Api(ApiFailure::Rejected { message, .. }) => config.error_about(object, &message),
-        error => error,
+    let place = |object: &Value, written: Result<Written, LabError>| match written {
+        Ok(Written { mut kept, warnings }) => {
+            kept.extend(warnings.iter().map(|text| config.warning_about(object, text)));
+            Ok(kept)
+        }
+        Err(LabError::Api(ApiFailure::Rejected { message, .. })) => {
+            Err(config.error_about(object, &message))
+        }
+        Err(error) => Err(error),
     };
-    apply_each(cluster, objects, earlier, explain).await
+    apply_each(cluster, objects, earlier, place).await
 }
 
 async fn apply_each(
     cluster: &Cluster,
     objects: &[Value],
     earlier: &[Value],
-    explain: impl Fn(&Value, LabError) -> LabError,
+    report: impl Fn(&Value, Result<Written, LabError>) -> Result<Kept, LabError>,
 ) -> Result<Kept, LabError> {
     let mut kept = Kept::new();
     for object in objects {
         let before = earlier.iter().find(|one| is_same(one, object));
-        let applied = apply(cluster, object, before).await;
-        kept.extend(applied.map_err(|error| explain(object, error))?);
+        kept.extend(report(object, apply(cluster, object, before).await)?);
     }
     Ok(kept)
 }
@@ -89,7 +103,7 @@ async fn apply(
     cluster: &Cluster,
     object: &Value,
     before: Option<&Value>,
-) -> Result<Kept, LabError> {
+) -> Result<Written, LabError> {
     let path = format!("{}/{}", collection(object), name_of(object));
     let mut wanted = without_empty(object);
     let mut kept = Kept::new();
@@ -111,7 +125,7 @@ async fn apply(
     }
     for _ in 0..MAX_ROUNDS {
         let causes = match cluster.apply(&path, &wanted).await? {
-            Outcome::Applied => return Ok(kept),
+            Outcome::Applied(warnings) => return Ok(Written { kept, warnings }),
             Outcome::Conflicts(causes) => causes,
         };
         let mut is_smaller = false;

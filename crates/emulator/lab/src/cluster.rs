@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use kube::client::Body;
+use kube::core::Status;
 use nearhop_runtime::client::{
     ApiCall, ApiFailure, ApiSender, Client, ClientOptions, Way, connect_by,
 };
@@ -90,21 +92,28 @@ impl Cluster {
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .body(object.to_string().into_bytes());
         let request = request.expect("a path and two headers");
-        match self.client.request::<Value>(request).await {
-            Ok(_) => Ok(Outcome::Applied),
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let causes = status.details.map(|details| details.causes).unwrap_or_default();
-                Ok(Outcome::Conflicts(causes))
-            }
-            Err(kube::Error::Api(status)) => {
-                let (what, code, message) = (path.to_owned(), status.code, status.message);
-                Err(ApiFailure::Rejected { what, code, message }.into())
-            }
-            Err(error) => {
-                let (what, message) = (path.to_owned(), root_cause(&error));
-                Err(ApiFailure::Unreachable { what, message }.into())
-            }
+        let unreachable = |error: &(dyn std::error::Error + 'static)| {
+            let (what, message) = (path.to_owned(), root_cause(error));
+            LabError::from(ApiFailure::Unreachable { what, message })
+        };
+        let request = request.map(Body::from);
+        let reply = self.client.send(request).await.map_err(|error| unreachable(&error))?;
+        let (head, body) = reply.into_parts();
+        if head.status.is_success() {
+            return Ok(Outcome::Applied(read_warnings(&head.headers)));
         }
+        let body = body.collect_bytes().await.map_err(|error| unreachable(&error))?;
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        if head.status == http::StatusCode::CONFLICT {
+            let causes = status.details.map(|details| details.causes).unwrap_or_default();
+            return Ok(Outcome::Conflicts(causes));
+        }
+        let message = match status.message {
+            message if message.is_empty() => head.status.to_string(),
+            message => message,
+        };
+        let (what, code) = (path.to_owned(), head.status.as_u16());
+        Err(ApiFailure::Rejected { what, code, message }.into())
     }
 
     /// Applies an object that belongs to the lab alone.
@@ -127,6 +136,17 @@ impl Cluster {
         let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
         Ok(self.sender.send_json(ApiCall::delete_with(path, &options, path)).await?)
     }
+}
+
+/// The texts of the headers `Warning: 299 - "text"`.
+fn read_warnings(headers: &http::HeaderMap) -> Vec<String> {
+    let all = headers.get_all(http::header::WARNING).iter();
+    let text = |value: &http::HeaderValue| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let quoted = value.split_once('"').and_then(|(_, rest)| rest.strip_suffix('"'));
+        quoted.unwrap_or(&value).replace("\\\"", "\"").replace("\\\\", "\\")
+    };
+    all.map(text).collect()
 }
 
 /// The message of the API server, or why there is none.

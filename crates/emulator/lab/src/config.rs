@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use nearhop_core::Name;
 use nearhop_core::fixture::{Fixture, FixtureError, Places};
+use nearhop_core::intent::{IntentContext, decide_intent};
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{ClusterIps, Node, Pod, Service, is_zone_name};
 use nearhop_core::routing::is_label_key;
+use nearhop_core::{Gates, Name, ServiceKey};
 use serde_json::Value;
 
 use crate::ranges::Ranges;
@@ -41,6 +42,22 @@ impl ConfigFile {
     /// The described cluster.
     pub fn fixture(&self) -> &Fixture {
         &self.fixture
+    }
+
+    /// The first Service that routes differently with the distribution `PreferSameZone`.
+    pub fn service_to_patch(&self, gates: &Gates) -> Option<&ServiceKey> {
+        let changes = |service: &&Service| {
+            let of = |service: &Service| {
+                let namespace = &service.key.namespace;
+                let namespace = self.fixture.namespaces.iter().find(|one| one.name == *namespace);
+                decide_intent(service, IntentContext { gates, namespace, cluster_default: None })
+                    .intent
+            };
+            let mut patched = (*service).clone();
+            patched.topology.traffic_distribution = Some(Name::from("PreferSameZone"));
+            of(service) != of(&patched)
+        };
+        self.fixture.services.iter().find(changes).map(|service| &service.key)
     }
 
     /// The nodes of the file, with addresses that the lab assigns.
@@ -92,6 +109,11 @@ impl ConfigFile {
             format!("{place}: {object}: {option} is ignored: the lab decides it")
         };
         written.map(say).collect()
+    }
+
+    /// A warning of the API server about an object, at its line.
+    pub(crate) fn warning_about(&self, object: &Value, text: &str) -> String {
+        self.error_about(object, text).to_string()
     }
 
     /// An error about an object, at its line. The text is the API server's or the lab's.
@@ -238,6 +260,18 @@ fn of_pod(pod: &Pod) -> String {
     format!("pod {}/{}", pod.key.namespace, pod.key.name)
 }
 
+/// The text of a file; an error names the place of the first byte that is not UTF-8.
+pub fn text_of(name: &str, bytes: Vec<u8>) -> Result<String, LabError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        let why = "this byte is not UTF-8. Cure: save the file as UTF-8".to_owned();
+        LabError::Config { place: format!("{name}:{line}:{column}"), why }
+    })
+}
+
 /// Options of a Service that a cluster sets, not its user.
 fn ignored_options(service: &Service) -> Vec<&'static str> {
     let options = [
@@ -294,6 +328,24 @@ mod tests {
         }
         let said = ConfigFile::parse("x", "node n colour=red").expect_err("no such option");
         assert!(said.to_string().starts_with("x:1:8: node has no option"), "{said}");
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_have_a_place() {
+        let said = text_of("x", b"node n1\nnode \xc3\xa4\xff".to_vec()).expect_err("not UTF-8");
+        assert!(said.to_string().starts_with("x:2:7: this byte is not UTF-8"), "{said}");
+    }
+
+    #[test]
+    fn only_a_service_that_the_patch_changes_is_suggested() {
+        let file = parse(
+            "node n1\nservice same traffic-distribution=PreferSameZone\n\
+             service keys topology-keys=rack,*\n",
+        );
+        assert_eq!(file.service_to_patch(&Gates::default()), None);
+        let file = parse("node n1\nservice keys topology-keys=rack,*\nservice shop/plain\n");
+        let found = file.service_to_patch(&Gates::default()).map(ToString::to_string);
+        assert_eq!(found.as_deref(), Some("shop/plain"));
     }
 
     const PAGE: &str = include_str!("../../../../docs/lab-config.md");

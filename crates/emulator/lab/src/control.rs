@@ -124,6 +124,13 @@ pub struct Status {
     pub cut: Vec<String>,
 }
 
+impl Status {
+    /// Number of zones; nodes without a zone are in none.
+    pub fn named_zones(&self) -> usize {
+        self.zones.keys().filter(|zone| !zone.is_empty()).count()
+    }
+}
+
 /// Whether a lab is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -85,6 +85,17 @@ pub enum Phase {
     Waiting,
 }
 
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Killed => "killed",
+            Self::Waiting => "waiting",
+        })
+    }
+}
+
 /// The result of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {

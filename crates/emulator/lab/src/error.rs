@@ -88,6 +88,8 @@ pub enum LabError {
         path.display()
     )]
     OtherServices { path: PathBuf, kept: String, wanted: String },
+    #[error("nodes not ready after {seconds} s: {}{why}", missing.join(", "))]
+    NodesMissing { seconds: u64, missing: Vec<String>, why: String },
     #[error("{0}")]
     NotReady(String),
     #[error("cannot write the output: {0}")]

@@ -112,11 +112,25 @@ impl Lab {
         &self.warnings
     }
 
-    /// Adds the last log lines of processes that do not run to an error.
+    /// Adds to an error the last log lines of processes that do not run, and of the agent of a node
+    /// that is not ready.
     pub fn explain(&self, error: LabError) -> LabError {
-        let LabError::NotReady(mut text) = error else { return error };
+        let mut text = error.to_string();
+        // One agent is enough: what stops several is the same as a rule.
+        let agent = match &error {
+            LabError::NodesMissing { missing, .. } => {
+                missing.first().map(|node| format!("agent/{node}"))
+            }
+            LabError::NotReady(_) => None,
+            _ => return error,
+        };
         for (name, daemon) in &self.daemons {
-            if daemon.state().phase == Phase::Waiting {
+            let phase = daemon.state().phase;
+            if agent.as_ref() == Some(name) && phase != Phase::Waiting {
+                let end = last_lines(&self.spec.log(name));
+                text += &format!("\n{name} is {phase}; its log ends with:\n{end}");
+            }
+            if phase == Phase::Waiting {
                 let end = last_lines(&self.spec.log(name));
                 text += &format!("\n{name} does not run; its log ends with:\n{end}");
             }

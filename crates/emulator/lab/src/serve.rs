@@ -3,18 +3,25 @@
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cluster::{Awaited, Cluster, is_ready, name_of, none_missing, wait_for};
+use crate::cluster::{Awaited, Cluster, is_ready, name_of, none_missing};
 use crate::config::ConfigFile;
 use crate::control::{Answer, Request};
 use crate::lab::Lab;
 use crate::spec::{ConfigText, Spec};
 use crate::{LabError, apply, leftovers, objects};
+
+/// How long the nodes may take to get ready without any progress.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pause between two checks.
+const POLL: Duration = Duration::from_millis(25);
 
 /// Runs a lab until shutdown or [`Request::Down`]. Calls `on_ready` when it is ready.
 pub async fn serve(
@@ -173,8 +180,7 @@ async fn hand_over(stream: UnixStream, mut command: Command) -> io::Result<()> {
 /// the fields that were kept as other clients have set them, in words.
 pub async fn make_ready(spec: &Spec) -> Result<Vec<String>, LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
-    wait_for("nodes", || missing_nodes(&cluster, spec.topology.nodes.iter().map(|n| &*n.name)))
-        .await?;
+    wait_for_nodes(&cluster, spec).await?;
     let Some(ConfigText { name, text }) = &spec.config else { return Ok(Vec::new()) };
     let config = ConfigFile::parse(name, text)?;
     let mut objects = config.objects()?;
@@ -189,6 +195,33 @@ pub async fn make_ready(spec: &Spec) -> Result<Vec<String>, LabError> {
     }
     apply::wait_for_pods(&cluster, &objects).await?;
     Ok(kept)
+}
+
+/// Waits until all nodes are ready. Fails if no further node gets ready for a while: a large lab on a
+/// slow machine may take longer than any fixed limit.
+async fn wait_for_nodes(cluster: &Cluster, spec: &Spec) -> Result<(), LabError> {
+    let names = || spec.topology.nodes.iter().map(|node| node.name.as_str());
+    let mut missing: Vec<String> = names().map(str::to_owned).collect();
+    let mut since = Instant::now();
+    loop {
+        let look = tokio::time::timeout(PATIENCE, missing_nodes(cluster, names())).await;
+        let why = match look {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(still))) => {
+                if still.len() < missing.len() {
+                    since = Instant::now();
+                }
+                missing = still;
+                String::new()
+            }
+            Ok(Err(error)) => format!(" ({error})"),
+            Err(_) => " (the API server does not answer)".to_owned(),
+        };
+        if since.elapsed() > PATIENCE {
+            return Err(LabError::NodesMissing { seconds: PATIENCE.as_secs(), missing, why });
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// The nodes that are not ready.

@@ -48,7 +48,9 @@ fn a_file_is_checked_without_a_lab() -> Result<()> {
         ("node n1\npod p for=s on=n9\n", "standard input:2:13: pod default/p: there is no node"),
         ("node n1\nservice Cart\n", "standard input:2:9: service default/Cart: Service \"Cart\""),
         ("node n1\nservice s type=NodePort port=80 node-port=80\n", "standard input:2:9: service"),
-        ("service s\n", "at least one node"),
+        ("service s\n", "standard input:1:1: a lab needs at least one node"),
+        ("node n1 rack=\"row 7\"\n", "standard input:1:9: node n1: `row 7` is not a label value"),
+        ("nodes n x201\n", "standard input:1:7: node n-200: 201 nodes are too many"),
     ] {
         let (code, _, said) = check(text, &[])?;
         ensure!(code == Some(2) && said.contains(wanted), "{text}: {said}");
@@ -149,4 +151,42 @@ fn a_service_of_the_file_is_suggested() {
         ensure!(!said.contains("create deployment web"), "{said}");
         Ok(())
     });
+}
+
+/// What the API server says about a write is a warning at the place of the object.
+#[test]
+fn wishes_without_effect_are_warnings_with_a_place() {
+    crate::run(async {
+        let text = "node n1\nservice a routing-preference=Zone traffic-policy=Local\n\
+                    namespace shop traffic-distribution=Bogus\nservice b max-overload=foo\n";
+        let (code, out, _) = check(text, &["-o", "json"])?;
+        let out: Value = serde_json::from_str(&out)?;
+        let warned = out["warnings"].to_string();
+        ensure!(code == Some(0), "{out}");
+        for place in ["standard input:2:9: ", "standard input:3:11: ", "standard input:4:9: "] {
+            ensure!(warned.contains(place), "{place}: {warned}");
+        }
+        let scratch = tempfile::tempdir()?;
+        let up = up_with_input(scratch.path(), text)?;
+        command(scratch.path())?.args(["lab", "down"]).output()?;
+        let report: Value = serde_json::from_slice(&up.stdout)
+            .with_context(|| String::from_utf8_lossy(&up.stderr).into_owned())?;
+        ensure!(report["warnings"] == out["warnings"], "{report}");
+        ensure!(report["nodes"][0]["name"] == "n1", "{report}");
+        let said = String::from_utf8_lossy(&up.stderr).into_owned();
+        ensure!(said.contains("warning: standard input:4:9: service default/b"), "{said}");
+        Ok(())
+    });
+}
+
+/// `nearhop lab up --detach --config -` with this text.
+fn up_with_input(runtime: &std::path::Path, text: &str) -> Result<std::process::Output> {
+    let mut process = command(runtime)?
+        .args(["lab", "up", "--detach", "-o", "json", "--config", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    process.stdin.take().context("piped")?.write_all(text.as_bytes())?;
+    Ok(process.wait_with_output()?)
 }

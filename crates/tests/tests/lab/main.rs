@@ -27,6 +27,7 @@ mod robust;
 mod rollout;
 mod status;
 mod sticky;
+mod stuck;
 mod walkthrough;
 
 use std::fs::File;
