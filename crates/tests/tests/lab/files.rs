@@ -60,6 +60,8 @@ fn a_file_is_checked_without_a_lab() -> Result<()> {
         let error = out["error"].as_str().unwrap_or_default();
         ensure!(code == Some(2) && out["valid"] == false && error.contains(wanted), "{out}");
     }
+    let (_, said, _) = check("nodes n x2\nnode m zone=a\n", &[])?;
+    ensure!(said.contains("3 nodes in 1 zone,"), "a node without a zone is in none: {said}");
     let (_, said, _) = check("node n1\nservice s cluster-ip=10.96.0.9\n", &[])?;
     ensure!(
         said.contains("standard input:2:11: service default/s: cluster-ip is ignored"),
