@@ -241,13 +241,26 @@ fn heal_all(name: &Name, state: &Path) -> anyhow::Result<String> {
     if status.processes.contains_key("apiserver") {
         block_on(heal_api(name))?;
     }
-    let mut said = "healed all: the links are up, every process runs, no request fails".to_owned();
+    Ok(describe_healed(&status))
+}
+
+fn describe_healed(status: &Status) -> String {
+    let flag = name_flag(&status.name);
+    // A process that exits at once is between two starts most of the time.
+    let exited = status.processes.iter().filter(|(_, one)| one.phase == Phase::Waiting);
+    let exited: Vec<&str> = exited.map(|(process, _)| process.as_str()).collect();
+    let mut said = match exited.first() {
+        None => "healed all: the links are up, every process runs, no request fails".to_owned(),
+        Some(first) => format!(
+            "healed all but {}, which exits again: nearhop lab logs{flag} {first}",
+            exited.join(", ")
+        ),
+    };
     for (process, state) in status.processes.iter().filter(|(_, one)| !one.added_args.is_empty()) {
-        let flag = name_flag(&status.name);
         let undo = format!("nearhop lab fault{flag} restart {process}");
         said += &format!("; {process} keeps {}, undo: {undo}", state.added_args.join(" "));
     }
-    Ok(said)
+    said
 }
 
 /// The command line of a restarted process. Fails if added arguments make it exit.

@@ -66,6 +66,11 @@ pub fn merge(state: &Path, name: &str, into: &Path) -> Result<Merged, LabError> 
     let context = format!("nearhop-{name}");
     let mut merged = merged_into(state);
     let before = config["current-context"].as_str().map(str::to_owned);
+    if has_foreign_entries(&config, &context) {
+        let why = format!("it has entries named {context} that are not of a lab");
+        let cure = "rename them, or give the lab another --name";
+        return Err(LabError::Merge { path: into.to_owned(), why, cure });
+    }
     add(&mut config, &lab, &context).map_err(|why| LabError::Merge {
         path: into.to_owned(),
         why,
@@ -119,6 +124,21 @@ pub fn is_left(one: &Merged) -> bool {
     remove(&mut config, &one.context, None) == Removal::Changed
 }
 
+/// Marks the clusters of labs: entries of a lab that was killed are replaced, those of the user are
+/// not. kubectl keeps extensions.
+const MARK: &str = "nearhop.dev/lab";
+
+/// Whether a file has entries of this name, and their cluster is not that of a lab.
+fn has_foreign_entries(config: &Value, name: &str) -> bool {
+    let entries = |list: &str| config[list].as_array().into_iter().flatten();
+    let named = |list: &str| entries(list).find(|item| item["name"] == name);
+    let is_marked = named("clusters").is_some_and(|item| {
+        let marks = item["cluster"]["extensions"].as_array();
+        marks.is_some_and(|all| all.iter().any(|one| one["name"] == MARK))
+    });
+    !is_marked && LISTS.into_iter().any(|list| named(list).is_some())
+}
+
 /// Adds the only cluster, user and context of a lab under another name.
 fn add(config: &mut Value, lab: &Value, name: &str) -> Result<(), String> {
     if config.is_null() {
@@ -134,9 +154,15 @@ fn add(config: &mut Value, lab: &Value, name: &str) -> Result<(), String> {
         let items = config[list].as_array_mut().ok_or(format!("`{list}` is not a list"))?;
         items.retain(|item| item["name"] != name);
         let mut body = lab[list][0][field].clone();
-        if list == "contexts" {
-            body["cluster"] = name.into();
-            body["user"] = name.into();
+        match list {
+            "contexts" => {
+                body["cluster"] = name.into();
+                body["user"] = name.into();
+            }
+            "clusters" => {
+                body["extensions"] = json!([{"name": MARK, "extension": {"name": name}}]);
+            }
+            _ => {}
         }
         items.push(json!({"name": name, field: body}));
     }
@@ -348,6 +374,25 @@ extensions: [{name: e, extension: {y: z}}]
         assert_eq!(read(&user).expect("valid"), before);
         let left: Vec<_> = fs::read_dir(scratch.path()).expect("readable").flatten().collect();
         assert_eq!(left.len(), 3, "no lock and no other file: {left:?}");
+    }
+
+    #[test]
+    fn entries_of_the_user_with_the_same_name_are_refused() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        fs::write(scratch.path().join("kubeconfig"), LAB).expect("writable");
+        let user = scratch.path().join("config");
+        for list in LISTS {
+            let text = format!("# mine\n{list}: [{{name: nearhop-lab}}]\n");
+            fs::write(&user, &text).expect("writable");
+            let refused = merge(scratch.path(), "lab", &user).expect_err("not ours").to_string();
+            assert!(refused.contains("entries named nearhop-lab"), "{refused}");
+            assert_eq!(fs::read_to_string(&user).expect("there"), text);
+        }
+        // Those of a lab that was killed are replaced.
+        fs::write(&user, USER).expect("writable");
+        merge(scratch.path(), "lab", &user).expect("mergeable");
+        fs::remove_file(scratch.path().join(MERGED)).expect("there");
+        merge(scratch.path(), "lab", &user).expect("the entries of a lab");
     }
 
     #[test]
