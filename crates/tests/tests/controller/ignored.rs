@@ -107,7 +107,7 @@ async fn a_default_of_the_namespace_is_named_and_a_service_opts_out() -> Result<
     let controller = scene.start(replace()).await?;
     until_conditions(&scene, "web", &REFUSED).await?;
     let why = message(&scene, "web", "TrafficDistributionAccepted").await?;
-    assert!(why.starts_with(&format!("{origin}: \"Bogus\" is not")), "{why}");
+    assert!(why.starts_with(&format!("{origin}: \"Bogus\" is none of")), "{why}");
 
     assert!(set_default("PreferSameZone").await?.is_empty());
     until_conditions(&scene, "web", &FINE).await?;
